@@ -1,0 +1,262 @@
+package sqsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/sqsub/sqsub/internal/queue"
+)
+
+// A Client makes the calls of a [Subscription]. *[sqs.Client] is one; a wrapper
+// around it gets receipt handles back unchanged in all four settling calls.
+type Client interface {
+	GetQueueUrl(context.Context, *sqs.GetQueueUrlInput, ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error)
+	GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error)
+	ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error)
+	DeleteMessage(context.Context, *sqs.DeleteMessageInput, ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error)
+	DeleteMessageBatch(context.Context, *sqs.DeleteMessageBatchInput, ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error)
+	ChangeMessageVisibility(context.Context, *sqs.ChangeMessageVisibilityInput, ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityOutput, error)
+	ChangeMessageVisibilityBatch(context.Context, *sqs.ChangeMessageVisibilityBatchInput, ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error)
+}
+
+var _ Client = (*sqs.Client)(nil)
+
+// A Handler handles one delivery. What it returns decides what becomes of the
+// message:
+//
+//   - nil: it is deleted.
+//   - [RetryAfter]: it is visible again after that delay.
+//   - [Discard]: it failed, and is deleted all the same.
+//   - any other error: it is visible again after the retry delay, see
+//     [WithRetryDelay]; at once, if the handler was cancelled by a stop.
+//
+// A panic counts as an error, a [PanicError]. After [runtime.Goexit] nothing is
+// sent, and the message comes back when its visibility timeout lapses.
+//
+// The message stays hidden from other consumers until Handler returns, so all
+// work on it has to be done by then. ctx has the values of Subscribe's context
+// but not its cancellation. It ends early if the message may be with another
+// consumer ([ErrVisibilityLost], [ErrHoldLimit]) or a stop ran out of time
+// ([ErrShutdown]); [context.Cause] tells which. Its deadline is the time at
+// which SQS will hand the message on in any case. A cancelled handler keeps its
+// hold, if there still is one, until it returns.
+type Handler func(ctx context.Context, d *Delivery) error
+
+// A Subscription receives the messages of one queue and hands them to a
+// handler, until it is stopped. Its methods may be called by anyone, any number
+// of times, in any order.
+type Subscription struct {
+	config
+	queue   *queue.Queue
+	fifo    bool
+	handler Handler
+	log     *slog.Logger // with the queue's name
+
+	base    context.Context // Subscribe's values, without its cancellation
+	polling context.Context // of the receives; ends when they are aborted
+	abandon context.CancelFunc
+
+	draining chan struct{} // closed by drain
+	drain    func()
+	aborting chan struct{} // closed by abort
+	abort    func()
+
+	// What happens to deliveries and receives is told to the loop, which alone
+	// owns the state of the subscription. looped is closed when it has ended.
+	polled   chan pollResult
+	returned chan returned
+	settled  chan settlement
+	lost     chan *delivery
+	inspect  chan chan<- []Held
+	looped   chan struct{}
+
+	goroutines sync.WaitGroup // handlers, extenders, receives, releases
+	done       chan struct{}
+	err        error // valid when done is closed
+
+	stats    counters
+	receives trouble
+	extends  trouble
+	deletes  trouble
+	delays   trouble
+}
+
+// Subscribe starts to receive the messages of a queue and to hand them to
+// handler, each hidden from other consumers for as long as its handler runs.
+// queue is a queue URL, a queue name, or a queue ARN. Whoever calls Subscribe
+// has to call [Subscription.Wait] or [Subscription.Shutdown] before the process
+// ends.
+//
+// When ctx ends, the subscription stops as by [Subscription.Shutdown]: handlers
+// run on, for the time of [WithDrainTimeout].
+//
+// Subscribe reports all faults in its arguments and options at once, each an
+// [OptionError], before it makes any call. It also returns an error, and starts
+// nothing, if the queue's URL or its visibility timeout cannot be had.
+func Subscribe(ctx context.Context, client Client, queueID string, handler Handler, opts ...Option) (*Subscription, error) {
+	cfg, err := newConfig(opts)
+	id, idErr := queue.Parse(queueID)
+	if idErr != nil {
+		err = errors.Join(&OptionError{"queue", queueID, idErr.Error()}, err)
+	}
+	if handler == nil {
+		err = errors.Join(&OptionError{"handler", nil, "must be a function"}, err)
+	}
+	if client == nil {
+		err = errors.Join(&OptionError{"client", nil, "must not be nil"}, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	url, err := id.Resolve(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("sqsub: %w", err)
+	}
+	if !cfg.visibilitySet {
+		if cfg.visibility, err = id.VisibilityTimeout(ctx, client, url); err != nil {
+			return nil, fmt.Errorf("sqsub: %w", err)
+		}
+		if err := cfg.check(); err != nil { // now against the queue's own timeout
+			return nil, err
+		}
+		if cfg.visibility == 0 && id.FIFO() {
+			return nil, fmt.Errorf("sqsub: the visibility timeout of queue %s is 0, and SQS refuses every delete on such a FIFO queue: set the queue's timeout or WithVisibility", id.Name)
+		}
+	}
+
+	s := newSubscription(ctx, client, url, handler, cfg)
+	s.fifo = id.FIFO()
+	s.log = cfg.logger.With("queue", id.Name)
+	if cfg.visibility == 0 {
+		s.log.Warn("the queue's visibility timeout is 0: messages are not hidden and not extended, and may be handled several times at once; set the queue's timeout or WithVisibility")
+	}
+	if theirs, ours := id.ForeignRegion(client); theirs != "" {
+		s.log.Warn("the queue's URL names another region than the client's, and the SDK goes by the client's", "url_region", theirs, "client_region", ours)
+	}
+	go s.run(ctx)
+	return s, nil
+}
+
+func newSubscription(ctx context.Context, client Client, url string, handler Handler, cfg config) *Subscription {
+	s := &Subscription{
+		config:   cfg,
+		queue:    queue.New(ctx, client, url, cfg.batchDelay > 0),
+		handler:  handler,
+		base:     context.WithoutCancel(ctx),
+		draining: make(chan struct{}),
+		aborting: make(chan struct{}),
+		polled:   make(chan pollResult),
+		returned: make(chan returned),
+		settled:  make(chan settlement),
+		lost:     make(chan *delivery),
+		inspect:  make(chan chan<- []Held),
+		looped:   make(chan struct{}),
+		done:     make(chan struct{}),
+
+		receives: trouble{op: "ReceiveMessage"},
+		extends:  trouble{op: "ChangeMessageVisibility"},
+		deletes:  trouble{op: "DeleteMessage"},
+		delays:   trouble{op: "ChangeMessageVisibility"},
+	}
+	s.polling, s.abandon = context.WithCancel(s.base)
+	s.drain = sync.OnceFunc(func() { close(s.draining) })
+	s.abort = sync.OnceFunc(func() { close(s.aborting) })
+	return s
+}
+
+// run is the life of the subscription: the loop, then the end of whatever it
+// started.
+func (s *Subscription) run(ctx context.Context) {
+	s.err = s.loop(ctx)
+	close(s.looped)
+	s.goroutines.Wait()
+	s.queue.Close()
+	s.abandon()
+	close(s.done)
+}
+
+// QueueURL returns the URL that all calls use.
+func (s *Subscription) QueueURL() string { return s.queue.URL() }
+
+// Visibility returns the timeout that every receive and every extension asks
+// for, in whole seconds. Zero means that the queue's own timeout is 0, and
+// nothing is extended.
+func (s *Subscription) Visibility() time.Duration { return s.visibility }
+
+// Shutdown stops the subscription gracefully and waits until all is settled.
+// No receive is started any more; the open one ends by itself, within its wait
+// time, since SQS hands messages to an aborted one all the same (R13); what it
+// brings, and what was received but not started, is made visible again at once.
+// Handlers run on, and their messages stay hidden.
+//
+// If ctx or the time of [WithDrainTimeout] ends first, the open receive is
+// aborted and the contexts of the handlers are cancelled with [ErrShutdown].
+// When ctx ends, Shutdown returns an error that wraps ctx's and says what is
+// unfinished; [Subscription.Wait] still waits for it.
+//
+// Shutdown returns nil when all is settled. A handler that calls it waits for
+// itself, until ctx or the drain timeout ends.
+func (s *Subscription) Shutdown(ctx context.Context) error {
+	s.drain()
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+	}
+	select { // both may have been ready
+	case <-s.done:
+		return nil
+	default:
+	}
+	s.drain()
+	s.abort()
+	n := s.stats.inFlight.Load()
+	return fmt.Errorf("sqsub: shutdown ran out of time with %d deliveries in hand: %w", n, ctx.Err())
+}
+
+// Close stops the subscription at once: the open receive is aborted, and may
+// strand messages until their visibility timeout lapses; what was not started
+// is released; the contexts of the handlers are cancelled with [ErrShutdown].
+// Close waits until the handlers have returned and their outcomes are settled,
+// and returns nil. A handler must not call Close: it would wait for itself for
+// ever. It can let another goroutine do so.
+func (s *Subscription) Close() error {
+	s.drain()
+	s.abort()
+	<-s.done
+	return nil
+}
+
+// Wait waits until the subscription has ended and nothing of it runs any more:
+// no handler, no call, no goroutine. It returns nil after a stop, or the error
+// that ended the subscription: that the queue has not existed for two minutes.
+// A handler must not call Wait.
+func (s *Subscription) Wait() error {
+	<-s.done
+	return s.err
+}
+
+// Done returns a channel that is closed when Wait would return.
+func (s *Subscription) Done() <-chan struct{} { return s.done }
+
+// Stats returns a snapshot of the subscription's numbers.
+func (s *Subscription) Stats() Stats { return s.stats.snapshot() }
+
+// InFlight returns what is in hand now, in no particular order: nothing once
+// the subscription has ended.
+func (s *Subscription) InFlight() []Held {
+	reply := make(chan []Held, 1)
+	select {
+	case s.inspect <- reply:
+		return <-reply
+	case <-s.looped:
+		return nil
+	}
+}

@@ -1,0 +1,62 @@
+package sqsub
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// A Delivery is one receive of one message. It is plain data: a handler's test
+// can write &Delivery{Message: ...}. Every accessor works on the zero value.
+//
+// The receipt handle in Message is the library's to use: a handler that
+// deletes the message or changes its visibility itself works against it.
+type Delivery struct {
+	Message    types.Message // as SQS sent it, with all attributes
+	QueueURL   string
+	ReceivedAt time.Time // when the answer to the receive had arrived
+}
+
+// ID returns the message id, the same in every delivery of a message.
+func (d *Delivery) ID() string { return aws.ToString(d.Message.MessageId) }
+
+// Body returns the message body.
+func (d *Delivery) Body() string { return aws.ToString(d.Message.Body) }
+
+// ReceiveCount returns how often the message has been received, this delivery
+// included. SQS calls the number approximate. Zero means that it was not told.
+func (d *Delivery) ReceiveCount() int {
+	n, err := strconv.Atoi(d.system(types.MessageSystemAttributeNameApproximateReceiveCount))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// SentAt returns when the message was sent to the queue. The zero time means
+// that it was not told.
+func (d *Delivery) SentAt() time.Time {
+	ms, err := strconv.ParseInt(d.system(types.MessageSystemAttributeNameSentTimestamp), 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// GroupID returns the message group id, or "". Messages of a FIFO queue have
+// one; those of a standard queue may have one, which orders nothing (F14).
+func (d *Delivery) GroupID() string {
+	return d.system(types.MessageSystemAttributeNameMessageGroupId)
+}
+
+// Attribute returns the string value of the message attribute of that name, or
+// "" if there is none.
+func (d *Delivery) Attribute(name string) string {
+	return aws.ToString(d.Message.MessageAttributes[name].StringValue)
+}
+
+func (d *Delivery) system(name types.MessageSystemAttributeName) string {
+	return d.Message.Attributes[string(name)]
+}

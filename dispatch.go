@@ -1,0 +1,442 @@
+package sqsub
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// A delivery is a Delivery in hand. Its lane, state and handled fields belong
+// to the loop until its handler is started.
+type delivery struct {
+	Delivery
+	ext    extender
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	lane    *lane
+	state   State
+	handled bool // its message was handled before, only the delete failed: delete it
+	warned  bool // of the limit; belongs to the extender
+}
+
+// A lane is a sequence of deliveries that run one after another: those of one
+// group in a FIFO queue; those of one message, which SQS may deliver again while
+// an earlier delivery of it is here, in a standard queue. A lane is in the map
+// of lanes for as long as it has a delivery.
+type lane struct {
+	key     string
+	current *delivery   // running, or being settled
+	waiting []*delivery // in the order received
+	slot    bool        // it occupies a slot
+}
+
+// A dispatcher is the state of a subscription. It belongs to the goroutine that
+// runs loop; nothing else reads or writes it.
+type dispatcher struct {
+	*Subscription
+	held     map[*delivery]struct{}
+	lanes    map[string]*lane
+	ready    []*lane // lanes that wait for a slot, the longest waiting first
+	busy     int     // slots occupied
+	running  int     // handlers
+	settling int     // deliveries whose handler has returned and that are not settled
+	stopping bool
+	aborted  bool
+	receiver receiver
+	memory   memory
+}
+
+// What the goroutines of deliveries tell the loop.
+type (
+	returned struct { // a handler has returned
+		d *delivery
+		// failed is set if the message is to be handed back. The answer is what
+		// has to be handed back with it.
+		failed chan<- aftermath
+	}
+
+	settlement struct { // a delivery has its outcome
+		d       *delivery
+		outcome Outcome
+		handled bool // by a handler that succeeded, whether the delete was confirmed or not
+	}
+
+	// An aftermath is what else a failure concerns.
+	aftermath struct {
+		followers  []*delivery // the rest of its group, in the order received: hand it back too
+		superseded bool        // a newer delivery of the same message is here: leave the message to it
+	}
+)
+
+// loop runs the subscription until it is stopped and nothing is in hand.
+func (s *Subscription) loop(ctx context.Context) error {
+	l := &dispatcher{
+		Subscription: s,
+		held:         make(map[*delivery]struct{}),
+		lanes:        make(map[string]*lane),
+		receiver:     newReceiver(s),
+	}
+	timer := time.NewTimer(0) // for the next receive
+	defer timer.Stop()
+	drainTimer := time.NewTimer(0)
+	drainTimer.Stop()
+	defer drainTimer.Stop()
+	ctxDone, draining, aborting := ctx.Done(), s.draining, s.aborting
+
+	for !l.stopping || l.receiver.open > 0 || len(l.held) > 0 {
+		l.startReady()
+		if next := l.receive(); next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+		l.publish()
+
+		select {
+		case <-ctxDone:
+			ctxDone = nil
+			s.drain()
+		case <-draining:
+			draining = nil
+			l.stop()
+			if s.drainTimeout > 0 {
+				drainTimer.Reset(s.drainTimeout)
+			}
+		case <-drainTimer.C:
+			s.abort()
+		case <-aborting:
+			aborting = nil
+			l.cancelAll()
+		case <-timer.C:
+		case r := <-s.polled:
+			l.takePoll(r)
+		case r := <-s.returned:
+			l.takeReturn(r)
+		case x := <-s.settled:
+			l.takeSettlement(x)
+		case d := <-s.lost:
+			l.takeLoss(d)
+		case reply := <-s.inspect:
+			reply <- l.inventory()
+		}
+	}
+	return l.receiver.fatal
+}
+
+// publish sets the gauges of Stats.
+func (l *dispatcher) publish() {
+	l.stats.receiving.Store(int64(l.receiver.open))
+	l.stats.inFlight.Store(int64(len(l.held)))
+	l.stats.waiting.Store(int64(len(l.held) - l.running - l.settling))
+}
+
+// hold takes a message in hand: from now on it is extended.
+func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
+	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
+	d.ext.init(l.Subscription, d, newHold(sent, answered, l.visibility, l.maxHold))
+	ctx, cancel := context.WithCancelCause(l.base)
+	d.ctx, d.cancel = holdContext{ctx, d.ext.hold.limit}, cancel
+	l.held[d] = struct{}{}
+	l.goroutines.Go(d.ext.run)
+	return d
+}
+
+// take puts received messages in hand, and in the order of their lanes.
+func (l *dispatcher) take(messages []types.Message, sent, answered time.Time) {
+	var late []*delivery
+	for _, m := range messages {
+		if aws.ToString(m.ReceiptHandle) == "" {
+			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
+			continue
+		}
+		d := l.hold(m, sent, answered)
+		l.stats.received.Add(1)
+		if f := l.hooks.Received; f != nil {
+			f(&d.Delivery)
+		}
+		if l.stopping {
+			late = append(late, d)
+			continue
+		}
+		l.enter(d)
+	}
+	l.release(late)
+}
+
+func (l *dispatcher) enter(d *delivery) {
+	d.handled = l.memory.has(d.ID(), d.ReceivedAt)
+	key := l.key(d)
+	ln := l.lanes[key]
+	if ln == nil {
+		ln = &lane{key: key}
+		l.lanes[key] = ln
+	}
+	d.lane = ln
+	d.state = WaitingForBefore
+	ln.waiting = append(ln.waiting, d)
+	if ln.current == nil && len(ln.waiting) == 1 {
+		l.queueUp(ln)
+	}
+}
+
+func (l *dispatcher) key(d *delivery) string {
+	if l.fifo {
+		return d.GroupID()
+	}
+	if id := d.ID(); id != "" {
+		return id
+	}
+	return d.ext.receipt
+}
+
+func (l *dispatcher) queueUp(ln *lane) {
+	ln.waiting[0].state = WaitingForSlot
+	l.ready = append(l.ready, ln)
+}
+
+// startReady starts handlers while slots are free.
+func (l *dispatcher) startReady() {
+	for !l.stopping && l.busy < l.concurrency && len(l.ready) > 0 {
+		ln := l.ready[0]
+		l.ready[0] = nil
+		l.ready = l.ready[1:]
+		ln.slot = true
+		l.busy++
+		l.start(ln)
+	}
+}
+
+// start starts the next delivery of a lane that has a slot.
+func (l *dispatcher) start(ln *lane) {
+	d := ln.waiting[0]
+	ln.waiting[0] = nil
+	ln.waiting = ln.waiting[1:]
+	ln.current = d
+	d.state = Running
+	l.running++
+	l.goroutines.Go(func() { l.handle(d) })
+}
+
+// takeReturn frees the slot of a handler that has returned. A lane with more to
+// run keeps its slot until the next can start.
+func (l *dispatcher) takeReturn(r returned) {
+	d, ln := r.d, r.d.lane
+	d.state = Settling
+	l.running--
+	l.settling++
+	if r.failed != nil {
+		r.failed <- l.fail(d)
+	}
+	if len(ln.waiting) == 0 {
+		l.freeSlot(ln)
+	}
+}
+
+// fail takes out of hand what must not run after d failed.
+func (l *dispatcher) fail(d *delivery) aftermath {
+	if slices.ContainsFunc(d.lane.waiting, d.sameMessage) {
+		// The newer delivery runs next. A delay set through the old receipt
+		// handle would act on it (V8).
+		return aftermath{superseded: true}
+	}
+	if !l.fifo {
+		return aftermath{}
+	}
+	return aftermath{followers: d.lane.takeWaiting(0)}
+}
+
+func (d *delivery) sameMessage(other *delivery) bool {
+	return d.ID() != "" && d.ID() == other.ID()
+}
+
+// takeWaiting takes the waiting deliveries from position i on out of the lane.
+func (ln *lane) takeWaiting(i int) []*delivery {
+	taken := slices.Clone(ln.waiting[i:])
+	clear(ln.waiting[i:])
+	ln.waiting = ln.waiting[:i]
+	for _, d := range taken {
+		d.lane = nil
+	}
+	return taken
+}
+
+func (l *dispatcher) freeSlot(ln *lane) {
+	if ln.slot {
+		ln.slot = false
+		l.busy--
+	}
+}
+
+// takeSettlement forgets a delivery that has its outcome, and lets the next of
+// its lane go on.
+func (l *dispatcher) takeSettlement(x settlement) {
+	d := x.d
+	delete(l.held, d)
+	if x.handled {
+		l.noteHandled(x)
+	}
+	ln := d.lane
+	if ln == nil || ln.current != d { // released, or lost while it waited
+		return
+	}
+	ln.current = nil
+	l.settling--
+	if l.fifo && x.outcome == Unsettled {
+		// The message is going to come back: none of its group may overtake it.
+		l.release(ln.takeWaiting(0))
+	}
+	l.advance(ln)
+}
+
+// noteHandled sees to it that a message handled successfully is not run again:
+// other deliveries of it that are here are only deleted, each with its own
+// receipt handle, and so are later ones, if the delete was not confirmed.
+func (l *dispatcher) noteHandled(x settlement) {
+	if x.outcome != Deleted && x.outcome != Discarded {
+		l.memory.add(x.d.ID(), time.Now())
+	}
+	if x.d.lane == nil {
+		return
+	}
+	for _, w := range x.d.lane.waiting {
+		w.handled = w.handled || w.sameMessage(x.d)
+	}
+}
+
+// advance lets a lane without a current delivery go on: it starts the next if
+// it has kept its slot, lines up for one, or is gone.
+func (l *dispatcher) advance(ln *lane) {
+	switch {
+	case len(ln.waiting) == 0:
+		l.freeSlot(ln)
+		delete(l.lanes, ln.key)
+	case l.stopping: // its waiting deliveries are being released
+	case ln.slot:
+		l.start(ln)
+	default:
+		l.queueUp(ln)
+	}
+}
+
+// takeLoss deals with a delivery whose visibility was lost. If it was waiting
+// it is not started. In a FIFO queue what waits behind it must not overtake it.
+func (l *dispatcher) takeLoss(d *delivery) {
+	ln := d.lane
+	if ln == nil {
+		return // released, or settled
+	}
+	i := slices.Index(ln.waiting, d) // -1: it is the current one
+	if l.fifo {
+		l.release(ln.takeWaiting(i + 1))
+	}
+	if i < 0 {
+		if d.state == Settling && len(ln.waiting) == 0 {
+			l.freeSlot(ln)
+		}
+		return
+	}
+	ln.waiting = slices.Delete(ln.waiting, i, i+1)
+	d.lane = nil
+	l.drop(d)
+	if ln.current == nil && i == 0 {
+		l.ready = slices.DeleteFunc(l.ready, func(r *lane) bool { return r == ln })
+		l.advance(ln)
+	}
+}
+
+// drop ends a delivery that was lost before it was started.
+func (l *dispatcher) drop(d *delivery) {
+	l.goroutines.Go(func() {
+		d.ext.stop()
+		l.finish(d, Result{Outcome: Lost, Err: d.ext.err()}, false)
+	})
+}
+
+// release hands deliveries back that were not started, in one batch, the last
+// of them first: in that order a FIFO group comes back whole (F3).
+func (l *dispatcher) release(ds []*delivery) {
+	if len(ds) == 0 {
+		return
+	}
+	back := make([]outgoing, 0, len(ds))
+	for _, d := range slices.Backward(ds) {
+		back = append(back, outgoing{d, Result{Outcome: Released}})
+	}
+	l.goroutines.Go(func() { l.handBack(back) })
+}
+
+// stop begins the end: nothing is received or started any more.
+func (l *dispatcher) stop() {
+	l.stopping = true
+	l.queue.Flush()
+	var unstarted []*delivery
+	for key, ln := range l.lanes {
+		unstarted = append(unstarted, ln.takeWaiting(0)...)
+		if ln.current == nil {
+			delete(l.lanes, key)
+		}
+	}
+	l.ready = nil
+	slices.SortStableFunc(unstarted, func(a, b *delivery) int { return a.ReceivedAt.Compare(b.ReceivedAt) })
+	l.release(unstarted)
+}
+
+// cancelAll ends a stop's patience.
+func (l *dispatcher) cancelAll() {
+	l.aborted = true
+	l.abandon()
+	unfinished := 0
+	for d := range l.held {
+		if d.state == Running {
+			unfinished++
+			d.cancel(ErrShutdown)
+		}
+	}
+	if unfinished > 0 {
+		l.log.Warn("the stop ran out of time: handlers are cancelled", "handlers", unfinished)
+	}
+}
+
+func (l *dispatcher) inventory() []Held {
+	held := make([]Held, 0, len(l.held))
+	for d := range l.held {
+		held = append(held, d.describe())
+	}
+	return held
+}
+
+func (d *delivery) describe() Held {
+	h, extensions := d.ext.current()
+	return Held{
+		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,
+		HiddenUntil: h.since.Add(h.granted), Extensions: extensions, State: d.state,
+	}
+}
+
+// receive opens the receives that are wanted now. It returns when to ask again,
+// unless something happens before; zero is never.
+func (l *dispatcher) receive() time.Time {
+	if l.stopping || l.settling > l.concurrency+maxUnconfirmed {
+		return time.Time{}
+	}
+	room := l.concurrency + l.prefetch - l.busy - len(l.ready)
+	return l.receiver.fill(room, l.busy == 0)
+}
+
+// maxUnconfirmed is how many deletes and delays beyond one for each slot may be
+// unconfirmed before receiving pauses, so that a queue that does not answer
+// cannot fill the memory (B193).
+const maxUnconfirmed = 100
+
+// takePoll takes in what a receive brought.
+func (l *dispatcher) takePoll(r pollResult) {
+	l.receiver.took(r)
+	if l.receiver.fatal != nil {
+		l.drain()
+	}
+	l.take(r.messages, r.sent, r.answered)
+}

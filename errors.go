@@ -1,0 +1,94 @@
+package sqsub
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrVisibilityLost is the cause of a handler's context when its message
+	// may be with another consumer from now on: an extension found it gone, or
+	// none succeeded before the visibility timeout ran out. The cause wraps the
+	// last error of SQS, if there was one.
+	ErrVisibilityLost = errors.New("sqsub: visibility lost")
+
+	// ErrHoldLimit is the cause of a handler's context when its message has
+	// been held for as long as SQS allows, 12 hours from the receive, or for as
+	// long as [WithMaxHold] says. It also is an [ErrVisibilityLost].
+	ErrHoldLimit = fmt.Errorf("%w: held for as long as it may be", ErrVisibilityLost)
+
+	// ErrShutdown is the cause of a handler's context when a stop ran out of
+	// time: see [Subscription.Shutdown]. Its message is still held.
+	ErrShutdown = errors.New("sqsub: shutting down")
+)
+
+// RetryAfter is a handler's verdict: it failed because of err, which may be
+// nil, and the message is to be visible again after delay. The delay is
+// rounded up to whole seconds, clipped to what is left of SQS's 12 hours, and
+// zero if it is negative. The verdict counts wrapped as well, as far as
+// [errors.As] finds it.
+func RetryAfter(delay time.Duration, err error) error {
+	return &retryAfter{max(0, delay), err}
+}
+
+// Discard is a handler's verdict: it failed because of err, which may be nil,
+// no other attempt will help, and the message is deleted all the same. It does
+// not reach a dead-letter queue. The verdict counts wrapped as well, as far as
+// [errors.As] finds it.
+func Discard(err error) error {
+	return &discard{err}
+}
+
+type retryAfter struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryAfter) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("retry after %v", e.delay)
+	}
+	return fmt.Sprintf("retry after %v: %v", e.delay, e.err)
+}
+
+func (e *retryAfter) Unwrap() error { return e.err }
+
+type discard struct{ err error }
+
+func (e *discard) Error() string {
+	if e.err == nil {
+		return "discard"
+	}
+	return fmt.Sprintf("discard: %v", e.err)
+}
+
+func (e *discard) Unwrap() error { return e.err }
+
+// An OptionError is a fault in what [Subscribe] was given.
+type OptionError struct {
+	Option string // "WithVisibility", or the name of a parameter of Subscribe
+	Value  any    // as it was given
+	Reason string // the rule it breaks
+}
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("sqsub: %s(%v): %s", e.Option, e.Value, e.Reason)
+}
+
+// A PanicError is the error of a handler that panicked. The message is retried
+// as after any other error.
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack []byte // where, as [runtime/debug.Stack] formats it
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("handler panicked: %v", e.Value)
+}
+
+// Unwrap returns the panic's value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

@@ -1,0 +1,91 @@
+package sqsub
+
+import "time"
+
+// Hooks are functions that a [Subscription] calls on its events, for metrics,
+// traces and tests. Any of them may be nil. They are called synchronously, by
+// many goroutines at once, and have to return at once: a hook that blocks
+// holds up a delivery, or all receiving. A hook may call Stats, and no other
+// method of the Subscription. Adding a field breaks nobody who names the
+// fields.
+type Hooks struct {
+	// Received is called for each message that a receive brought.
+	Received func(d *Delivery)
+
+	// Started is called right before the handler is.
+	Started func(d *Delivery)
+
+	// Finished is called once for each message received, when it has its
+	// outcome.
+	Finished func(d *Delivery, r Result)
+
+	// Extended is called after each try to extend a delivery.
+	Extended func(d *Delivery, e Extension)
+
+	// Lost is called when a delivery's visibility was lost. The cause is that of
+	// the handler's context: an [ErrVisibilityLost], perhaps an [ErrHoldLimit].
+	Lost func(d *Delivery, cause error)
+
+	// Polled is called after each receive.
+	Polled func(p Poll)
+}
+
+// An Outcome is how a delivery ended.
+type Outcome string
+
+// Each delivery has one of these outcomes.
+const (
+	Deleted   Outcome = "deleted"   // after the handler succeeded
+	Discarded Outcome = "discarded" // deleted after a [Discard]
+	Retried   Outcome = "retried"   // to be visible again after a delay
+	Released  Outcome = "released"  // visible again at once, or behind the message of its group that failed
+	Lost      Outcome = "lost"      // with nobody, or with another consumer: see [ErrVisibilityLost]
+	Unsettled Outcome = "unsettled" // comes back when its visibility timeout lapses: the call that was to settle it failed to the end, or the handler called runtime.Goexit
+)
+
+// A Result is how a delivery ended.
+type Result struct {
+	Outcome  Outcome
+	Err      error         // the handler's error, or that of the call that was to settle the delivery
+	Duration time.Duration // how long the handler ran; zero = it was not started
+	Delay    time.Duration // until the message is visible again, if it was retried or released
+	Late     bool          // it was deleted after its visibility was lost: another consumer may handle it again
+}
+
+// An Extension is one try to extend a delivery's visibility.
+type Extension struct {
+	Timeout time.Duration // what was asked for
+	Latency time.Duration // from the time it was ready to leave to the answer
+	Err     error         // nil = granted
+}
+
+// A Poll is one receive.
+type Poll struct {
+	Asked    int           // messages asked for
+	Received int           // messages received
+	Duration time.Duration // from the request to the answer
+	Err      error
+	Open     int // other receives that are open now; zero = this was the only one
+}
+
+// A Held is one delivery in hand: see [Subscription.InFlight].
+type Held struct {
+	ID           string
+	GroupID      string
+	ReceiveCount int
+	ReceivedAt   time.Time
+	HiddenUntil  time.Time // as far as is known now; extensions move it
+	Extensions   int
+	State        State
+}
+
+// A State says what a delivery in hand is doing.
+type State string
+
+// Each delivery in hand is in one of these states.
+const (
+	Running          State = "running"
+	WaitingForSlot   State = "waiting for a handler"      // all are busy
+	WaitingForBefore State = "waiting for the one before" // in its group, or an earlier delivery of the same message
+	Settling         State = "settling"                   // its handler has returned; the delete or the delay is not confirmed yet
+)

@@ -1,0 +1,188 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// openLimit is how long each call may take that opens a queue, the SDK's own
+// retries included.
+const openLimit = 15 * time.Second
+
+// An Identifier names a queue by its URL, or by its name with the region and
+// the account of an ARN.
+type Identifier struct {
+	URL     string
+	Name    string
+	Region  string // of an ARN
+	Account string // of an ARN
+}
+
+var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
+
+// Parse reads a queue URL, a queue name or a queue ARN.
+func Parse(queue string) (Identifier, error) {
+	switch {
+	case queue == "":
+		return Identifier{}, errors.New("must be a queue URL, a queue name or an ARN, not empty")
+	case strings.HasPrefix(queue, "arn:"):
+		return parseARN(queue)
+	case strings.Contains(queue, "://"):
+		return parseURL(queue)
+	case !isName(queue):
+		return Identifier{}, errors.New("a queue name has 1 to 80 letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's")
+	}
+	return Identifier{Name: queue}, nil
+}
+
+func parseARN(arn string) (Identifier, error) {
+	parts := strings.SplitN(arn, ":", 6)
+	if len(parts) != 6 || parts[2] != "sqs" || parts[3] == "" || parts[4] == "" || !isName(parts[5]) {
+		return Identifier{}, errors.New("a queue ARN reads arn:aws:sqs:REGION:ACCOUNT:NAME")
+	}
+	return Identifier{Region: parts[3], Account: parts[4], Name: parts[5]}, nil
+}
+
+func parseURL(raw string) (Identifier, error) {
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return Identifier{}, errors.New("a queue URL reads https://HOST/ACCOUNT/NAME")
+	}
+	name := u.Path[strings.LastIndexByte(u.Path, '/')+1:]
+	if name == "" {
+		return Identifier{}, errors.New("a queue URL ends with the queue's name")
+	}
+	return Identifier{URL: raw, Name: name}, nil
+}
+
+func isName(s string) bool {
+	// The suffix counts towards the 80 (Q5).
+	return len(s) <= 80 && validName.MatchString(strings.TrimSuffix(s, ".fifo"))
+}
+
+// FIFO reports whether the queue is a FIFO queue. Nothing but the name tells:
+// messages of standard queues have groups too (F14).
+func (id Identifier) FIFO() bool { return strings.HasSuffix(id.Name, ".fifo") }
+
+// Resolve returns the queue's URL, asking SQS for it unless the identifier has it.
+func (id Identifier) Resolve(ctx context.Context, client Client) (string, error) {
+	if region := regionOf(client); id.Region != "" && region != "" && region != id.Region {
+		return "", fmt.Errorf("queue %s is in region %s, but the client is for region %s: use a client for %s", id.Name, id.Region, region, id.Region)
+	}
+	if id.URL != "" {
+		return id.URL, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	in := &sqs.GetQueueUrlInput{QueueName: &id.Name}
+	if id.Account != "" {
+		in.QueueOwnerAWSAccountId = &id.Account
+	}
+	out, err := client.GetQueueUrl(ctx, in)
+	if err != nil {
+		return "", id.explain(client, "GetQueueUrl", err)
+	}
+	if out == nil || aws.ToString(out.QueueUrl) == "" {
+		return "", fmt.Errorf("GetQueueUrl for queue %s: the answer has no URL", id.Name)
+	}
+	return *out.QueueUrl, nil
+}
+
+// VisibilityTimeout reads the queue's own timeout.
+func (id Identifier) VisibilityTimeout(ctx context.Context, client Client, url string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	const attribute = types.QueueAttributeNameVisibilityTimeout
+	out, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
+		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{attribute},
+	})
+	if err != nil {
+		return 0, id.explain(client, "GetQueueAttributes", err)
+	}
+	if out == nil {
+		return 0, errNoAnswer
+	}
+	n, err := strconv.Atoi(out.Attributes[string(attribute)])
+	if err != nil || n < 0 || n > 43200 {
+		return 0, fmt.Errorf("GetQueueAttributes for queue %s: VisibilityTimeout is %q, not a number of seconds from 0 to 43200", id.Name, out.Attributes[string(attribute)])
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// ForeignRegion is the AWS region that the identifier's URL plainly names, if
+// it is another than the one the client sends to. The SDK ignores the host of
+// a queue URL (S23).
+func (id Identifier) ForeignRegion(client Client) (theirs, ours string) {
+	c, ok := client.(interface{ Options() sqs.Options })
+	if !ok || id.URL == "" {
+		return "", ""
+	}
+	o := c.Options()
+	u, err := url.Parse(id.URL)
+	if err != nil || o.BaseEndpoint != nil {
+		return "", ""
+	}
+	host, ok := strings.CutPrefix(u.Hostname(), "sqs.")
+	if !ok {
+		return "", ""
+	}
+	region, ok := strings.CutSuffix(host, ".amazonaws.com")
+	if !ok || region == o.Region {
+		return "", ""
+	}
+	return region, o.Region
+}
+
+func regionOf(client Client) string {
+	if c, ok := client.(interface{ Options() sqs.Options }); ok {
+		return c.Options().Region
+	}
+	return ""
+}
+
+// explain says what an operator can do about an error of opening.
+func (id Identifier) explain(client Client, op string, err error) error {
+	region := ""
+	if r := regionOf(client); r != "" {
+		region = " in region " + r
+	}
+	var advice string
+	switch Classify(err) {
+	case NoQueue:
+		advice = fmt.Sprintf("there is no such queue%s, or this account may not see it: check name, account and the client's region", region)
+	case Denied:
+		advice = Allow(op)
+		if op == "GetQueueAttributes" {
+			advice += ", or give the visibility timeout with WithVisibility"
+		}
+	case Transient:
+		var api interface{ ErrorCode() string }
+		switch {
+		case errors.As(err, &api):
+			advice = "SQS answers with an error that may pass: try again"
+		case strings.Contains(err.Error(), "Missing Region"):
+			advice = "the client has neither a region nor an endpoint: set AWS_REGION or the Region of its config"
+		default:
+			advice = fmt.Sprintf("no answer from the SQS endpoint%s: check network, endpoint and region", region)
+		}
+	default:
+		advice = "SQS refuses the request"
+	}
+	return fmt.Errorf("%s for queue %s: %s: %w", op, id.Name, advice, err)
+}
+
+// Allow names the IAM action that a call needs. Batch calls have no action of
+// their own (Q12).
+func Allow(op string) string {
+	return "allow the IAM action sqs:" + strings.TrimSuffix(op, "Batch") + " (for an encrypted queue also kms:Decrypt)"
+}

@@ -1,0 +1,323 @@
+// Package queue is one SQS queue as a consumer uses it: receive, delete and
+// change visibility. Every call has its own time limit, calls that are due
+// together travel together, and every error has a [Kind].
+package queue
+
+import (
+	"cmp"
+	"context"
+	"crypto/fips140"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// Client is what a Queue needs of an SQS client.
+type Client interface {
+	GetQueueUrl(context.Context, *sqs.GetQueueUrlInput, ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error)
+	GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error)
+	ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error)
+	DeleteMessage(context.Context, *sqs.DeleteMessageInput, ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error)
+	DeleteMessageBatch(context.Context, *sqs.DeleteMessageBatchInput, ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error)
+	ChangeMessageVisibility(context.Context, *sqs.ChangeMessageVisibilityInput, ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityOutput, error)
+	ChangeMessageVisibilityBatch(context.Context, *sqs.ChangeMessageVisibilityBatchInput, ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error)
+}
+
+const (
+	// BatchSize is how many messages or entries one request carries (B1, R1).
+	BatchSize = 10
+
+	// receiveSlack is what a receive may take beyond its wait time: answers
+	// some seconds late have been seen (B143), and a client that gives up just
+	// before the answer strands its messages (R13).
+	receiveSlack = 10 * time.Second
+)
+
+// A Queue makes the calls of one consumer.
+type Queue struct {
+	client  Client
+	url     *string
+	base    context.Context
+	deletes *batcher
+	changes *batcher
+}
+
+// New returns the queue of that URL. Its delete and change calls use the
+// values of ctx but outlive its cancellation: a caller that is told to stop
+// still has to finish what it holds (B116). Without batching every delete and
+// every change is a request of its own. Close ends the queue.
+func New(ctx context.Context, client Client, url string, batching bool) *Queue {
+	size := 1
+	if batching {
+		size = BatchSize
+	}
+	q := &Queue{client: client, url: &url, base: context.WithoutCancel(ctx)}
+	q.deletes = &batcher{size: size, send: q.sendDeletes}
+	q.changes = &batcher{size: size, send: q.sendChanges}
+	return q
+}
+
+// URL is the queue's URL, the same in every request (B158).
+func (q *Queue) URL() string { return *q.url }
+
+// Flush sends what waits for company, and makes nothing wait from now on.
+func (q *Queue) Flush() {
+	q.deletes.flush()
+	q.changes.flush()
+}
+
+// Close flushes and returns when no call is under way any more.
+func (q *Queue) Close() {
+	q.Flush()
+	q.deletes.wait()
+	q.changes.wait()
+}
+
+// Receiving is the parameters of a receive.
+type Receiving struct {
+	Max        int
+	Visibility time.Duration // whole seconds; 0 = the queue's own
+	Wait       time.Duration // whole seconds
+	AttemptID  string        // FIFO queues: the same over the retries of one receive (R12)
+}
+
+// Receive makes one ReceiveMessage call with every attribute asked for. It
+// takes no longer than the wait time and a slack of ten seconds.
+func (q *Queue) Receive(ctx context.Context, r Receiving) ([]types.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Wait+receiveSlack)
+	defer cancel()
+	in := &sqs.ReceiveMessageInput{
+		QueueUrl:                    q.url,
+		MaxNumberOfMessages:         int32(r.Max),
+		VisibilityTimeout:           seconds(r.Visibility),
+		WaitTimeSeconds:             seconds(r.Wait),
+		MessageAttributeNames:       []string{"All"},
+		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+		// SQS takes both names of this list (R4); some stand-ins know only the old one (B163).
+		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}, //nolint:staticcheck
+	}
+	if r.AttemptID != "" {
+		in.ReceiveRequestAttemptId = &r.AttemptID
+	}
+	out, err := q.client.ReceiveMessage(ctx, in, withoutMD5InFIPSMode)
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		return nil, errNoAnswer
+	}
+	return out.Messages, nil
+}
+
+// withoutMD5InFIPSMode turns off the SDK's check of bodies where MD5 is not to
+// be had: it fails after SQS has handed the messages out, and strands them (B167).
+func withoutMD5InFIPSMode(o *sqs.Options) {
+	if fips140.Enabled() {
+		o.DisableMessageChecksumValidation = true
+	}
+}
+
+// withoutRetries turns the SDK's retries off. A settling call is retried by
+// whoever knows how long the message is still held, and the SDK's token
+// bucket, shared by all calls of a client, may be empty just then (S3).
+func withoutRetries(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
+
+var (
+	errNoAnswer = errors.New("the client returned neither an answer nor an error")
+	errNoResult = errors.New("the batch answer names the entry neither as successful nor as failed") // B080
+)
+
+// A Deadline bounds one call.
+type Deadline struct {
+	LeaveBy   time.Time       // how long it may wait for company; a time past = leave now
+	Limit     time.Duration   // how long the request may take
+	Withdrawn <-chan struct{} // closed = forget it, if it has not left
+}
+
+// ErrWithdrawn is the result of a call that was withdrawn before it left.
+var ErrWithdrawn = errors.New("withdrawn before it was sent")
+
+// Delete deletes the message behind receipt.
+func (q *Queue) Delete(receipt string, d Deadline) error {
+	return q.deletes.do(&entry{receipt: receipt}, d).err
+}
+
+// Change makes the message behind receipt visible again after timeout, in
+// whole seconds. It returns when the request was sent.
+func (q *Queue) Change(receipt string, timeout time.Duration, d Deadline) (sent time.Time, err error) {
+	r := q.changes.do(&entry{receipt: receipt, timeout: timeout}, d)
+	return r.sent, r.err
+}
+
+// A Change is one message to be made visible again after Timeout.
+type Change struct {
+	Receipt string
+	Timeout time.Duration
+}
+
+// ChangeAll makes the changes at once, ten a request, each request taking no
+// longer than limit. In order means that a request waits for the one before.
+// The errors are those of the changes, by position.
+func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) []error {
+	entries := make([]*entry, len(changes))
+	for i, c := range changes {
+		entries[i] = &entry{receipt: c.Receipt, timeout: c.Timeout, limit: limit, result: make(chan result, 1)}
+	}
+	errs := make([]error, 0, len(changes))
+	for batch := range slices.Chunk(entries, q.changes.size) {
+		q.changes.now(batch)
+		if inOrder {
+			errs = await(errs, batch)
+		}
+	}
+	if !inOrder {
+		errs = await(errs, entries)
+	}
+	return errs
+}
+
+func await(errs []error, batch []*entry) []error {
+	for _, e := range batch {
+		errs = append(errs, (<-e.result).err)
+	}
+	return errs
+}
+
+// A batchCall sends a batch request and returns the two lists of its answer.
+type batchCall func(ctx context.Context) (ok []*string, failed []types.BatchResultErrorEntry, err error)
+
+func (q *Queue) sendDeletes(batch []*entry) {
+	q.sendBatch("DeleteMessageBatch", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
+		entries := make([]types.DeleteMessageBatchRequestEntry, len(batch))
+		for i, e := range batch {
+			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &e.receipt}
+		}
+		out, err := q.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
+		if err != nil || out == nil {
+			return nil, nil, cmp.Or(err, errNoAnswer)
+		}
+		for _, s := range out.Successful {
+			ok = append(ok, s.Id)
+		}
+		return ok, out.Failed, nil
+	})
+}
+
+func (q *Queue) sendDelete(ctx context.Context, e *entry) error {
+	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: &e.receipt}, withoutRetries)
+	return err
+}
+
+func (q *Queue) sendChanges(batch []*entry) {
+	q.sendBatch("ChangeMessageVisibilityBatch", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
+		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))
+		for i, e := range batch {
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &e.receipt, VisibilityTimeout: seconds(e.timeout)}
+		}
+		out, err := q.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
+		if err != nil || out == nil {
+			return nil, nil, cmp.Or(err, errNoAnswer)
+		}
+		for _, s := range out.Successful {
+			ok = append(ok, s.Id)
+		}
+		return ok, out.Failed, nil
+	})
+}
+
+func (q *Queue) sendChange(ctx context.Context, e *entry) error {
+	_, err := q.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
+		QueueUrl: q.url, ReceiptHandle: &e.receipt, VisibilityTimeout: seconds(e.timeout),
+	}, withoutRetries)
+	return err
+}
+
+// sendBatch sends a batch and gives each entry its result. A batch that SQS
+// refused as a whole for its form is sent again one by one: one bad entry may
+// be the reason, or a server that knows no batches (B206).
+func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context, *entry) error, call batchCall) {
+	if len(batch) == 1 {
+		q.sendSingle(batch[0], single)
+		return
+	}
+	ctx, cancel := context.WithTimeout(q.base, limitOf(batch))
+	defer cancel()
+	sent := time.Now()
+	ok, failed, err := call(ctx)
+	switch {
+	case err == nil:
+		answerEach(op, batch, sent, ok, failed)
+	case refused(err):
+		for _, e := range batch {
+			q.sendSingle(e, single)
+		}
+	default:
+		for _, e := range batch {
+			e.result <- result{sent, err}
+		}
+	}
+}
+
+func (q *Queue) sendSingle(e *entry, single func(context.Context, *entry) error) {
+	ctx, cancel := context.WithTimeout(q.base, e.limit)
+	defer cancel()
+	sent := time.Now()
+	e.result <- result{sent, single(ctx, e)}
+}
+
+// refused reports whether SQS will refuse the same request again.
+func refused(err error) bool {
+	switch Classify(err) {
+	case Invalid, Gone, Limit:
+		return true
+	}
+	return false
+}
+
+// answerEach matches the entries of an answer to those of the request, by id:
+// their order is not promised (B1). Ids that nobody sent are ignored.
+func answerEach(op string, batch []*entry, sent time.Time, ok []*string, failed []types.BatchResultErrorEntry) {
+	errs := make([]error, len(batch))
+	for i := range errs {
+		errs[i] = errNoResult
+	}
+	for _, id := range ok {
+		if i, ok := position(id, len(batch)); ok {
+			errs[i] = nil
+		}
+	}
+	for _, f := range failed {
+		if i, ok := position(f.Id, len(batch)); ok {
+			errs[i] = &EntryError{Op: op, Code: aws.ToString(f.Code), Message: aws.ToString(f.Message), SenderFault: f.SenderFault}
+		}
+	}
+	for i, e := range batch {
+		e.result <- result{sent, errs[i]}
+	}
+}
+
+// Ids are positions: receipt handles have characters that an id cannot have,
+// and message ids may come twice in one batch (B3).
+var ids = [BatchSize]string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+
+func id(i int) *string { return &ids[i] }
+
+func position(id *string, n int) (int, bool) {
+	i, err := strconv.Atoi(aws.ToString(id))
+	return i, err == nil && i >= 0 && i < n
+}
+
+func limitOf(batch []*entry) time.Duration {
+	limit := batch[0].limit
+	for _, e := range batch[1:] {
+		limit = min(limit, e.limit)
+	}
+	return limit
+}
+
+func seconds(d time.Duration) int32 { return int32(d / time.Second) }

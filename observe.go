@@ -1,0 +1,83 @@
+package sqsub
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/sqsub/sqsub/internal/queue"
+)
+
+// attrs are the log attributes of a delivery.
+func (d *delivery) attrs(more ...any) []any {
+	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
+}
+
+// extensionTried takes note of one try to extend a delivery; last = if granted,
+// there can be no other.
+func (s *Subscription) extensionTried(d *delivery, e Extension, last bool) {
+	if e.Err == nil {
+		s.stats.extended.Add(1)
+		s.extends.ok(s.log)
+		if last {
+			d.warned = true
+			s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("hidden_for", e.Timeout)...)
+		}
+	} else {
+		s.stats.extendFailures.Add(1)
+		if queue.Classify(e.Err) != queue.Gone { // that one is logged as a loss
+			s.extends.failed(s.log, e.Err)
+		}
+	}
+	if f := s.hooks.Extended; f != nil {
+		f(&d.Delivery, e)
+	}
+}
+
+// visibilityLost takes note that a delivery is not ours any more, tells its
+// handler, and then the loop.
+func (s *Subscription) visibilityLost(d *delivery, cause error) {
+	d.cancel(cause)
+	s.stats.visibilityLost.Add(1)
+	level := slog.LevelWarn
+	if errors.Is(cause, ErrHoldLimit) && d.warned {
+		level = slog.LevelDebug
+	}
+	s.log.Log(context.Background(), level, "visibility lost: another consumer may get the message", d.attrs("error", cause)...)
+	if f := s.hooks.Lost; f != nil {
+		f(&d.Delivery, cause)
+	}
+	select {
+	case s.lost <- d:
+	case <-s.looped:
+	}
+}
+
+// finish is the end of a delivery: it has its outcome. handled = its handler
+// succeeded, or discarded it.
+func (s *Subscription) finish(d *delivery, r Result, handled bool) {
+	d.cancel(nil)
+	switch r.Outcome {
+	case Deleted:
+		s.stats.deleted.Add(1)
+	case Discarded:
+		s.stats.discarded.Add(1)
+	case Retried:
+		s.stats.retried.Add(1)
+	case Released:
+		s.stats.released.Add(1)
+	case Unsettled:
+		s.stats.unsettled.Add(1)
+	}
+	if r.Late {
+		s.stats.deletedLate.Add(1)
+		s.log.Warn("a message was deleted after its visibility was lost: another consumer may handle it too", d.attrs()...)
+	}
+	if s.log.Enabled(context.Background(), slog.LevelDebug) {
+		s.log.Debug("message "+string(r.Outcome), d.attrs("duration", r.Duration, "delay", r.Delay)...)
+	}
+	if f := s.hooks.Finished; f != nil {
+		f(&d.Delivery, r)
+	}
+	s.settled <- settlement{d, r.Outcome, handled}
+}

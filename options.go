@@ -1,0 +1,201 @@
+package sqsub
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// An Option changes one setting of a [Subscription]. A later option overrides
+// an earlier one of the same name.
+type Option func(*config)
+
+// The defaults of the options.
+const (
+	DefaultConcurrency  = 10
+	DefaultWaitTime     = 20 * time.Second
+	DefaultBatchDelay   = 100 * time.Millisecond
+	DefaultDrainTimeout = 25 * time.Second
+)
+
+const (
+	defaultRetryBase = time.Second
+	defaultRetryMax  = 5 * time.Minute
+	maxWaitTime      = 20 * time.Second // R1
+)
+
+type config struct {
+	visibility    time.Duration // whole seconds; 0 = the queue's own, or none
+	visibilitySet bool
+	maxHold       time.Duration
+	concurrency   int
+	prefetch      int
+	waitTime      time.Duration // whole seconds
+	retryDelay    func(*Delivery, error) time.Duration
+	batchDelay    time.Duration
+	drainTimeout  time.Duration
+	logger        *slog.Logger
+	hooks         Hooks
+}
+
+// newConfig applies the options and checks the outcome in one pass, so that
+// every fault is reported at once.
+func newConfig(opts []Option) (config, error) {
+	c := config{
+		maxHold:      maxHold,
+		concurrency:  DefaultConcurrency,
+		waitTime:     DefaultWaitTime,
+		retryDelay:   ExponentialBackoff(defaultRetryBase, defaultRetryMax),
+		batchDelay:   DefaultBatchDelay,
+		drainTimeout: DefaultDrainTimeout,
+	}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&c)
+		}
+	}
+	if c.logger == nil {
+		c.logger = slog.Default()
+	}
+	return c, c.check()
+}
+
+// check reports every fault, and rounds the settings that SQS counts in whole
+// seconds.
+func (c *config) check() error {
+	var faults []error
+	fault := func(option string, value any, format string, args ...any) {
+		faults = append(faults, &OptionError{option, value, fmt.Sprintf(format, args...)})
+	}
+	if c.visibilitySet && (c.visibility < time.Second || c.visibility > maxHold) {
+		fault("WithVisibility", c.visibility, "must be 1s to 12h, as SQS counts visibility")
+		c.visibility = 0
+	}
+	c.visibility = ceilSeconds(c.visibility)
+	if least := max(c.visibility, time.Second); c.maxHold < least || c.maxHold > maxHold {
+		fault("WithMaxHold", c.maxHold, "must be at least the visibility timeout (%v) and at most SQS's limit of 12h", least)
+	}
+	if c.concurrency < 1 {
+		fault("WithConcurrency", c.concurrency, "must be at least 1")
+	}
+	if c.prefetch < 0 {
+		fault("WithPrefetch", c.prefetch, "must not be negative")
+	}
+	if c.waitTime < time.Second || c.waitTime > maxWaitTime {
+		fault("WithWaitTime", c.waitTime, "must be 1s to 20s, as SQS allows")
+	}
+	c.waitTime = ceilSeconds(c.waitTime)
+	if c.retryDelay == nil {
+		fault("WithRetryDelay", nil, "must be a function")
+	}
+	if c.batchDelay < 0 {
+		fault("WithBatchDelay", c.batchDelay, "must not be negative")
+	}
+	if c.drainTimeout < 0 {
+		fault("WithDrainTimeout", c.drainTimeout, "must not be negative; 0 means no limit")
+	}
+	return errors.Join(faults...)
+}
+
+// WithVisibility sets the visibility timeout: every receive and every extension
+// asks SQS to hide the message for d. It is how long a message stays hidden
+// after its consumer has crashed; a slow handler needs no longer one. d is 1 s
+// to 12 h; a fraction of a second rounds up. By default the queue's own timeout
+// is read once, which needs the permission sqs:GetQueueAttributes.
+func WithVisibility(d time.Duration) Option {
+	return func(c *config) { c.visibility, c.visibilitySet = d, true }
+}
+
+// WithMaxHold bounds how long one delivery may be held, counted from the sending
+// of the receive that brought it. At the end the handler's context ends with
+// [ErrHoldLimit] and SQS hands the message on. d is at least the visibility
+// timeout. Defaults to 12 h, which is also the most that SQS allows.
+func WithMaxHold(d time.Duration) Option {
+	return func(c *config) { c.maxHold = d }
+}
+
+// WithConcurrency sets how many handlers run at once: in a FIFO queue, how many
+// message groups. n is at least 1. Defaults to 10.
+func WithConcurrency(n int) Option {
+	return func(c *config) { c.concurrency = n }
+}
+
+// WithPrefetch sets how many deliveries (in a FIFO queue, groups) are held
+// ready beyond those that run, so that no handler waits for a receive. They are
+// extended like the rest, and released at a stop. Defaults to 0.
+func WithPrefetch(n int) Option {
+	return func(c *config) { c.prefetch = n }
+}
+
+// WithWaitTime sets how long a receive waits for a message to come. A shorter
+// time makes idle polling dearer and a graceful stop quicker. d is 1 s to 20 s;
+// a fraction of a second rounds up. Defaults to 20 s.
+func WithWaitTime(d time.Duration) Option {
+	return func(c *config) { c.waitTime = d }
+}
+
+// WithRetryDelay sets how long a message stays hidden after a handler failed
+// with an error that is no verdict of its own. f is called once for each
+// failure, by several goroutines at once; what it returns is rounded up to
+// whole seconds, clipped to what is left of SQS's 12 hours, and zero if it is
+// negative. Defaults to [ExponentialBackoff] from 1 s to 5 min.
+func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
+	return func(c *config) { c.retryDelay = f }
+}
+
+// WithBatchDelay bounds how long a delete or an extension may wait for others
+// to travel with: ten in a batch cost as much as one alone. An extension waits
+// in the time before it is due, never past it. Zero makes every call a single
+// one. Defaults to 100 ms.
+func WithBatchDelay(d time.Duration) Option {
+	return func(c *config) { c.batchDelay = d }
+}
+
+// WithDrainTimeout bounds a graceful stop: handlers that still run when d has
+// passed since the stop began have their contexts cancelled with [ErrShutdown].
+// Zero means no bound. Defaults to 25 s, which fits the 30 s that container
+// platforms leave between SIGTERM and SIGKILL.
+func WithDrainTimeout(d time.Duration) Option {
+	return func(c *config) { c.drainTimeout = d }
+}
+
+// WithLogger sets where the subscription logs: at Warn what is retried, at Error
+// what is given up, and nothing above Debug for normal work. Defaults to
+// [slog.Default] at the time of [Subscribe], also for nil.
+func WithLogger(l *slog.Logger) Option {
+	return func(c *config) { c.logger = l }
+}
+
+// WithHooks sets functions to be called on the events of a subscription: see
+// [Hooks]. Defaults to none.
+func WithHooks(h Hooks) Option {
+	return func(c *config) { c.hooks = h }
+}
+
+// ExponentialBackoff returns a retry delay for [WithRetryDelay]: random between
+// zero and base·2^(n-1) for a message received for the nth time, but no more
+// than limit. The count is SQS's, so it holds across consumers and restarts.
+// Random delays keep messages that failed together from coming back together.
+func ExponentialBackoff(base, limit time.Duration) func(*Delivery, error) time.Duration {
+	return func(d *Delivery, _ error) time.Duration {
+		return backoff(base, limit, d.ReceiveCount()-1)
+	}
+}
+
+// backoff is a random duration up to base doubled n times, at most limit.
+func backoff(base, limit time.Duration, n int) time.Duration {
+	ceiling := base
+	for ; n > 0 && ceiling < limit; n-- {
+		if ceiling > limit/2 {
+			ceiling = limit
+			break
+		}
+		ceiling *= 2
+	}
+	if ceiling = min(ceiling, limit); ceiling <= 0 {
+		return 0
+	}
+	return rand.N(ceiling) + 1
+}

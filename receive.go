@@ -1,0 +1,214 @@
+package sqsub
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsub/sqsub/internal/queue"
+)
+
+const (
+	// missingLimit is how long a queue may be missing before the subscription
+	// ends: a deletion takes up to 60 s, and the name is free again 60 s after
+	// it (Q7).
+	missingLimit = 2 * time.Minute
+
+	// gatherLimit is how long, with more messages in the queue than slots, free
+	// slots wait for others to fill with the same receive.
+	gatherLimit = time.Second
+
+	// attemptLimit is how long a receive can be repeated by its attempt id: SQS
+	// says 5 minutes (R12).
+	attemptLimit = 4 * time.Minute
+
+	receiveRetryBase = 100 * time.Millisecond
+	receiveRetryMax  = 30 * time.Second
+)
+
+// A receiver decides when to receive and how many messages to ask for. It
+// belongs to the loop.
+type receiver struct {
+	s        *Subscription
+	open     int // receives that are open
+	reserved int // messages that they may bring
+
+	// target is how many may be open: one for a queue that may be empty, more
+	// while they come back full.
+	target  int
+	backlog bool      // the last one came back full
+	freeAt  time.Time // since when slots are free and gathered for a receive
+
+	failures int       // in a row
+	retryAt  time.Time // after a failure
+	missing  time.Time // since when the queue does not exist
+	repeat   []attempt // failed receives of a FIFO queue
+	waitTime time.Duration
+	fatal    error
+}
+
+// An attempt is a receive of a FIFO queue that can be repeated (R12).
+type attempt struct {
+	id    string
+	n     int
+	first time.Time
+}
+
+type pollResult struct {
+	attempt
+	messages       []types.Message
+	err            error
+	sent, answered time.Time
+}
+
+func newReceiver(s *Subscription) receiver {
+	return receiver{s: s, target: 1, waitTime: s.waitTime}
+}
+
+// fill opens the receives that room asks for: room is how many messages can be
+// taken in hand. It returns when to ask again if nothing happens before; zero
+// is never.
+func (r *receiver) fill(room int, idle bool) time.Time {
+	now := time.Now()
+	if now.Before(r.retryAt) {
+		return r.retryAt
+	}
+	for r.open < r.target {
+		n := min(queue.BatchSize, room-r.reserved)
+		if n <= 0 {
+			r.freeAt = time.Time{}
+			break
+		}
+		if r.backlog && !idle && n < r.enough() {
+			if r.freeAt.IsZero() {
+				r.freeAt = now
+			}
+			if at := r.freeAt.Add(gatherLimit); now.Before(at) {
+				return at
+			}
+		}
+		r.freeAt = time.Time{}
+		r.poll(n, now)
+	}
+	return time.Time{}
+}
+
+// enough is how many free slots are worth a receive while the queue has more
+// messages than there are slots: a tenth of them, so that nine tenths are busy
+// in any case, and what is prefetched counts as busy.
+func (r *receiver) enough() int {
+	return min(queue.BatchSize, (r.s.concurrency+9)/10+r.s.prefetch)
+}
+
+func (r *receiver) poll(n int, now time.Time) {
+	a := attempt{n: n, first: now}
+	if r.s.fifo {
+		a.id = rand.Text()
+		for len(r.repeat) > 0 {
+			old := r.repeat[0]
+			r.repeat = r.repeat[1:]
+			if now.Sub(old.first) < attemptLimit {
+				a = attempt{old.id, min(n, old.n), old.first}
+				break
+			}
+		}
+	}
+	r.open++
+	r.reserved += a.n
+	s, wait := r.s, r.waitTime
+	s.goroutines.Go(func() { s.fetch(a, wait) })
+}
+
+// fetch makes one receive and tells the loop what came of it.
+func (s *Subscription) fetch(a attempt, wait time.Duration) {
+	res := pollResult{attempt: a, sent: time.Now()}
+	res.messages, res.err = s.queue.Receive(s.polling, queue.Receiving{
+		Max: a.n, Visibility: s.visibility, Wait: wait, AttemptID: a.id,
+	})
+	res.answered = time.Now()
+	s.polled <- res
+}
+
+// took takes note of how a receive ended.
+func (r *receiver) took(res pollResult) {
+	r.open--
+	r.reserved -= res.n
+	took := res.answered.Sub(res.sent)
+	if f := r.s.hooks.Polled; f != nil {
+		f(Poll{Asked: res.n, Received: len(res.messages), Duration: took, Err: res.err, Open: r.open})
+	}
+	if res.err != nil {
+		r.failed(res, took)
+		return
+	}
+	r.s.stats.lastReceive.Store(&res.answered)
+	r.s.receives.ok(r.s.log)
+	r.failures, r.missing, r.retryAt = 0, time.Time{}, time.Time{}
+	r.backlog = len(res.messages) >= res.n
+	switch {
+	case r.backlog:
+		r.target = min(2*r.target, r.open+2) // grows only as far as it is used
+	case len(res.messages) == 0:
+		r.target = 1
+	default:
+		r.target = max(1, r.target/2)
+	}
+}
+
+// failed takes note of a receive that failed: the next one waits.
+func (r *receiver) failed(res pollResult, took time.Duration) {
+	if r.s.polling.Err() != nil {
+		r.s.stats.receivesAbandoned.Add(1)
+		r.s.log.Warn("an open receive was aborted: messages that SQS hands to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
+		return
+	}
+	kind := queue.Classify(res.err)
+	if kind == queue.Attempt {
+		return // the next receive has an id of its own (B079)
+	}
+	r.s.stats.receiveFailures.Add(1)
+	if isTimeout(res.err) {
+		r.s.stats.receivesAbandoned.Add(1)
+		r.shorten(took)
+	}
+	if res.id != "" && kind == queue.Transient {
+		r.repeat = append(r.repeat, res.attempt)
+	}
+	r.target, r.backlog = 1, false
+	limit := receiveRetryMax
+	if kind != queue.NoQueue {
+		r.missing = time.Time{}
+	} else {
+		limit = receiveRetryMax / 3
+		if r.missing.IsZero() {
+			r.missing = res.answered
+		}
+		if missing := res.answered.Sub(r.missing); missing >= missingLimit {
+			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(second), res.err)
+		}
+	}
+	r.retryAt = res.answered.Add(backoff(receiveRetryBase, limit, r.failures))
+	r.failures++
+	r.s.receives.failed(r.s.log, res.err)
+}
+
+// shorten adapts the wait time to an HTTP client that gives up before SQS
+// answers: every idle receive would fail, and strand what it was about to
+// bring (B142).
+func (r *receiver) shorten(took time.Duration) {
+	if took < second || took >= r.waitTime {
+		return
+	}
+	r.waitTime = max(second, floorSeconds(took-second))
+	r.s.log.Warn("a receive timed out before its wait time was over: the HTTP client's timeout has to be longer than WithWaitTime; waiting less from now on",
+		"timed_out_after", took, "wait_time", r.waitTime)
+}
+
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+}

@@ -1,0 +1,288 @@
+package sqsub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/sqsub/sqsub/internal/queue"
+)
+
+const (
+	// settleLimit is how long one delete or delay may take.
+	settleLimit = 10 * time.Second
+
+	// lateTries is how often the delete of a message is tried whose visibility
+	// was lost: nothing waits for it any more.
+	lateTries = 3
+
+	// followersBehind is how much later than the message that failed the rest of
+	// its group comes back: see handBack.
+	followersBehind = 2 * time.Second
+)
+
+// handle runs the handler of a delivery and settles it by what the handler
+// returned. A panic or a Goexit ends the handler, not this function: the rest is
+// deferred.
+func (s *Subscription) handle(d *delivery) {
+	started := time.Now()
+	var err error
+	var ran time.Duration
+	exited := true
+	defer func() {
+		ran = time.Since(started)
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			err, exited = &PanicError{v, stack}, false
+			s.log.Error("handler panicked", d.attrs("error", err, "stack", string(stack))...)
+		}
+		if exited {
+			s.exit(d, ran)
+			return
+		}
+		s.settle(d, err, ran)
+	}()
+	if d.handled {
+		s.log.Debug("deleting a message that was handled before", d.attrs()...)
+	} else {
+		if f := s.hooks.Started; f != nil {
+			f(&d.Delivery)
+		}
+		err = s.handler(d.ctx, &d.Delivery)
+	}
+	exited = false
+}
+
+// settle gives a delivery the outcome that its handler's error asks for.
+func (s *Subscription) settle(d *delivery, err error, ran time.Duration) {
+	var drop *discard
+	switch {
+	case err == nil:
+		s.returned <- returned{d: d}
+		s.remove(d, Result{Outcome: Deleted, Duration: ran})
+	case errors.As(err, &drop):
+		s.log.Warn("message discarded", d.attrs("error", err)...)
+		s.returned <- returned{d: d}
+		s.remove(d, Result{Outcome: Discarded, Err: err, Duration: ran})
+	default:
+		s.fail(d, err, ran)
+	}
+}
+
+// exit leaves a delivery alone whose handler called runtime.Goexit: whether it
+// did its work is not known.
+func (s *Subscription) exit(d *delivery, ran time.Duration) {
+	s.log.Error("handler called runtime.Goexit: the message comes back when its visibility timeout lapses", d.attrs()...)
+	s.returned <- returned{d: d}
+	d.ext.stop()
+	s.finish(d, Result{Outcome: Unsettled, Duration: ran}, false)
+}
+
+// remove deletes a message that is done with. The extender goes on until the
+// delete is confirmed.
+func (s *Subscription) remove(d *delivery, r Result) {
+	d.ext.yield()
+	for try := 0; ; try++ {
+		lost := d.ext.err()
+		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
+		if err == nil {
+			s.deletes.ok(s.log)
+			r.Late = lost != nil
+			break
+		}
+		kind := queue.Classify(err)
+		if kind == queue.Gone || kind == queue.Limit || kind == queue.Invalid {
+			s.log.Warn("a message was handled, but SQS refuses to delete it and may deliver it again", d.attrs("error", err)...)
+			r.Outcome, r.Err = Lost, errors.Join(r.Err, err)
+			if kind == queue.Invalid {
+				r.Outcome = Unsettled
+			}
+			break
+		}
+		s.deletes.failed(s.log, err)
+		if lost != nil && try+1 >= lateTries || !s.pause(try) {
+			s.log.Error("a message was handled but could not be deleted: it will be delivered again", d.attrs("error", err)...)
+			r.Outcome, r.Err = Unsettled, errors.Join(r.Err, err)
+			break
+		}
+	}
+	d.ext.stop()
+	s.finish(d, r, true)
+}
+
+// company is until when a delete or a delay may wait for others. A FIFO queue's
+// never does: the next of its group waits for it. Nor does a second try, or one
+// whose hold is near its end.
+func (s *Subscription) company(d *delivery, urgent bool) time.Time {
+	now := time.Now()
+	if s.fifo || urgent {
+		return now
+	}
+	h, _ := d.ext.current()
+	if h.timeout == 0 {
+		return now.Add(s.batchDelay)
+	}
+	return now.Add(min(s.batchDelay, max(0, h.end().Sub(now)/10)))
+}
+
+// fail hands a message back whose handler failed, and what must not overtake it.
+func (s *Subscription) fail(d *delivery, err error, ran time.Duration) {
+	after := make(chan aftermath, 1)
+	s.returned <- returned{d: d, failed: after}
+	rest := <-after
+
+	delay, outcome := s.retryAfterFailure(d, err)
+	level := s.log.Warn
+	if outcome == Released {
+		level = s.log.Debug
+	}
+	level("handler failed", d.attrs("error", err, "retry_after", delay)...)
+
+	if rest.superseded {
+		d.ext.stop()
+		s.finish(d, Result{Outcome: Lost, Err: err, Duration: ran}, false)
+		return
+	}
+	// SQS hands out the earlier messages of a group while later ones are hidden,
+	// never the other way round (F2). So the rest of the group comes back behind
+	// the message that failed, last to first (F3), and a little later, so that
+	// the next receive takes that message alone: each receive counts towards the
+	// redrive limit (X7), and only its own failures should carry a message there
+	// (B070).
+	var back []outgoing
+	for _, f := range slices.Backward(rest.followers) {
+		back = append(back, outgoing{f, Result{Outcome: Released, Delay: delay + followersBehind}})
+	}
+	s.handBack(append(back, outgoing{d, Result{Outcome: outcome, Err: err, Duration: ran, Delay: delay}}))
+}
+
+// retryAfterFailure is when a message is to be visible again after err.
+func (s *Subscription) retryAfterFailure(d *delivery, err error) (time.Duration, Outcome) {
+	var verdict *retryAfter
+	switch {
+	case errors.As(err, &verdict):
+		return verdict.delay, Retried
+	case errors.Is(context.Cause(d.ctx), ErrShutdown):
+		return 0, Released
+	}
+	return max(0, s.retryDelay(&d.Delivery, err)), Retried
+}
+
+// outgoing is a delivery on its way back to the queue, with the outcome it has
+// once it is there.
+type outgoing struct {
+	d *delivery
+	r Result
+}
+
+// handBack makes messages visible again, each after the delay of its result, in
+// the order given. Their extenders are stopped first: an extension that arrived
+// later would undo the delay (V13).
+func (s *Subscription) handBack(back []outgoing) {
+	for _, o := range back {
+		o.d.ext.stop()
+	}
+	for try := 0; ; try++ {
+		back = slices.DeleteFunc(back, s.givenUp)
+		if len(back) == 0 {
+			return
+		}
+		errs := s.change(back, try)
+		var again []outgoing
+		for i, o := range back {
+			if s.handedBack(o, errs[i]) {
+				again = append(again, o)
+			}
+		}
+		if back = again; len(back) > 0 && !s.pause(try) {
+			for _, o := range back {
+				s.unsettled(o, errors.New("the stop ran out of time"))
+			}
+			return
+		}
+	}
+}
+
+// givenUp ends a delivery that cannot be handed back, since it is not held any
+// more: on a standard queue the call would act on whoever holds it now (V9).
+func (s *Subscription) givenUp(o outgoing) bool {
+	lost := o.d.ext.err()
+	if lost == nil && s.visibility > 0 {
+		return false
+	}
+	o.r.Outcome, o.r.Delay = Lost, 0
+	if o.r.Err == nil {
+		o.r.Err = lost
+	}
+	s.finish(o.d, o.r, false)
+	return true
+}
+
+// change makes one try to hand deliveries back.
+func (s *Subscription) change(back []outgoing, try int) []error {
+	now := time.Now()
+	limit := settleLimit
+	changes := make([]queue.Change, len(back))
+	for i, o := range back {
+		h, _ := o.d.ext.current()
+		limit = min(limit, callLimit(h.end().Sub(now)))
+		changes[i] = queue.Change{Receipt: o.d.ext.receipt, Timeout: h.clip(now, o.r.Delay)}
+		if try == 0 && changes[i].Timeout < o.r.Delay {
+			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
+		}
+	}
+	if len(back) == 1 && !s.fifo {
+		_, err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(back[0].d, try > 0), Limit: limit})
+		return []error{err}
+	}
+	return s.queue.ChangeAll(changes, limit, s.fifo)
+}
+
+// handedBack takes note of one try. It reports whether another is worth it.
+func (s *Subscription) handedBack(o outgoing, err error) bool {
+	if err == nil {
+		s.delays.ok(s.log)
+		s.finish(o.d, o.r, false)
+		return false
+	}
+	switch queue.Classify(err) {
+	case queue.Gone:
+		s.visibilityLost(o.d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
+		o.r.Outcome, o.r.Delay = Lost, 0
+		s.finish(o.d, o.r, false)
+		return false
+	case queue.Limit, queue.Invalid:
+		s.unsettled(o, err)
+		return false
+	}
+	s.delays.failed(s.log, err)
+	return true
+}
+
+// unsettled ends a delivery that could not be handed back.
+func (s *Subscription) unsettled(o outgoing, err error) {
+	s.log.Error("a message could not be handed back: it comes back when its visibility timeout lapses", o.d.attrs("error", err)...)
+	o.r.Outcome, o.r.Delay = Unsettled, 0
+	o.r.Err = errors.Join(o.r.Err, err)
+	s.finish(o.d, o.r, false)
+}
+
+// pause waits before another try. It is false if there must not be one: a stop
+// has run out of time, and a try was made since.
+func (s *Subscription) pause(try int) bool {
+	select {
+	case <-s.aborting:
+		return false
+	default:
+	}
+	timer := time.NewTimer(backoff(retryBase, retryMax, try))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.aborting:
+	}
+	return true
+}

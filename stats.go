@@ -1,0 +1,60 @@
+package sqsub
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Stats are the numbers of a [Subscription] at one moment.
+type Stats struct {
+	Receiving int // receives open now
+	InFlight  int // deliveries held: waiting, running, or being settled
+	Waiting   int // of them, those whose handler has not been started
+
+	Received          uint64 // messages
+	Deleted           uint64 // after success, late ones included
+	DeletedLate       uint64 // of them, those whose visibility had been lost
+	Discarded         uint64
+	Retried           uint64
+	Released          uint64
+	Unsettled         uint64
+	VisibilityLost    uint64    // deliveries whose visibility was lost
+	Extended          uint64    // extensions granted
+	ExtendFailures    uint64    // tries to extend that failed
+	ReceiveFailures   uint64    // receives that failed
+	ReceivesAbandoned uint64    // receives that ended without an answer and may have stranded messages until their timeout lapses
+	LastReceive       time.Time // when the last receive succeeded, with messages or without; for health checks
+}
+
+// counters are the Stats while they are counted.
+type counters struct {
+	receiving, inFlight, waiting                                 atomic.Int64
+	received, deleted, deletedLate, discarded, retried, released atomic.Uint64
+	unsettled, visibilityLost, extended, extendFailures          atomic.Uint64
+	receiveFailures, receivesAbandoned                           atomic.Uint64
+	lastReceive                                                  atomic.Pointer[time.Time]
+}
+
+func (c *counters) snapshot() Stats {
+	st := Stats{
+		Receiving:         int(c.receiving.Load()),
+		InFlight:          int(c.inFlight.Load()),
+		Waiting:           int(c.waiting.Load()),
+		Received:          c.received.Load(),
+		Deleted:           c.deleted.Load(),
+		DeletedLate:       c.deletedLate.Load(),
+		Discarded:         c.discarded.Load(),
+		Retried:           c.retried.Load(),
+		Released:          c.released.Load(),
+		Unsettled:         c.unsettled.Load(),
+		VisibilityLost:    c.visibilityLost.Load(),
+		Extended:          c.extended.Load(),
+		ExtendFailures:    c.extendFailures.Load(),
+		ReceiveFailures:   c.receiveFailures.Load(),
+		ReceivesAbandoned: c.receivesAbandoned.Load(),
+	}
+	if t := c.lastReceive.Load(); t != nil {
+		st.LastReceive = *t
+	}
+	return st
+}

@@ -1,0 +1,106 @@
+package sqsub
+
+import "time"
+
+const (
+	// maxHold is how long SQS hides one delivery at most, counted from the
+	// arrival of its ReceiveMessage request (V5, R18).
+	maxHold = 12 * time.Hour
+
+	// holdMargin is what is left of it for clocks and networks: an extension
+	// to the very end of the 12 hours may arrive late and be refused, and would
+	// then leave the message unheld for up to half a timeout. By SQS's own
+	// documentation 43200 will likely fail and 43195 will work (V5).
+	holdMargin = 5 * time.Second
+
+	// SQS counts visibility in whole seconds (V1).
+	second = time.Second
+)
+
+// ceilSeconds rounds d up to whole seconds: a fraction lost to rounding down
+// would let a message go too early, and turn 500 ms into "the queue's default".
+func ceilSeconds(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	if whole := d.Truncate(second); whole < d {
+		return whole + second
+	}
+	return d
+}
+
+// floorSeconds rounds d down to whole seconds, and to zero what is negative.
+func floorSeconds(d time.Duration) time.Duration {
+	return max(0, d).Truncate(second)
+}
+
+// A hold is what a consumer knows of how long SQS hides one delivery from
+// everybody else. It is arithmetic only: no clock, no I/O.
+type hold struct {
+	timeout time.Duration // what the receive and every extension ask for; 0 = SQS hides nothing
+	limit   time.Time     // no extension may end later
+	since   time.Time     // when the timeout that runs now began
+	granted time.Duration // how long it runs from there
+}
+
+// newHold is the hold of a message whose receive was sent and answered at the
+// given times. SQS counts the limit from the request and the timeout from the
+// answer (R18), so each takes the instant that is safe.
+func newHold(sent, answered time.Time, timeout, longest time.Duration) hold {
+	limit := sent.Add(min(longest, maxHold-holdMargin))
+	return hold{timeout: timeout, limit: limit, since: answered, granted: timeout}
+}
+
+// extended is the hold after SQS granted an extension that was sent at the
+// given time. SQS counts it from a moment not before that (V3).
+func (h hold) extended(sent time.Time, granted time.Duration) hold {
+	h.since, h.granted = sent, granted
+	return h
+}
+
+// due is when the next extension has to leave: at half of the timeout, so that
+// the other half is left for retries.
+func (h hold) due() time.Time {
+	return h.since.Add(h.timeout / 2)
+}
+
+// end is when the delivery can no longer be called ours. It comes a little
+// before SQS may hand the message on: the answer to a receive was under way
+// for a while before it was timed here, and a handler needs a moment to notice.
+func (h hold) end() time.Time {
+	guard := min(h.timeout/20, 250*time.Millisecond)
+	end := h.since.Add(h.granted - guard)
+	if end.After(h.limit) {
+		return h.limit
+	}
+	return end
+}
+
+// ask is the timeout that an extension sent now has to ask for: the plain
+// timeout, or what is left of the limit in whole seconds, since SQS refuses
+// and does not clip (V5). It is zero when no call would lengthen the hold by
+// as much as a second. last says that no further extension can follow.
+func (h hold) ask(now time.Time) (d time.Duration, last bool) {
+	left := h.limit.Sub(now)
+	if left >= h.timeout {
+		return h.timeout, left-h.timeout < second
+	}
+	d = floorSeconds(left)
+	if now.Add(d).Sub(h.since.Add(h.granted)) < second {
+		return 0, true
+	}
+	return d, true
+}
+
+// clip is the delay that can be set now: d in whole seconds, at most what is
+// left of the limit.
+func (h hold) clip(now time.Time, d time.Duration) time.Duration {
+	return min(ceilSeconds(d), floorSeconds(h.limit.Sub(now)))
+}
+
+// passed reports whether t has come. It asks the monotonic and the wall
+// clock: the first stands still while the machine is suspended, and SQS does
+// not wait for it (B161).
+func passed(now, t time.Time) bool {
+	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
