@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,10 +216,29 @@ func (s *Subscription) Shutdown(ctx context.Context) error {
 		return nil
 	default:
 	}
-	s.drain()
+	held := s.InFlight()
 	s.abort()
-	n := s.stats.inFlight.Load()
-	return fmt.Errorf("sqsub: shutdown ran out of time with %d deliveries in hand: %w", n, ctx.Err())
+	return fmt.Errorf("sqsub: shutdown ran out of time with %s unfinished: %w", list(held), ctx.Err())
+}
+
+// list names deliveries for an error text, the first few by id.
+func list(held []Held) string {
+	const most = 3
+	var ids strings.Builder
+	for i, h := range held[:min(most, len(held))] {
+		if i > 0 {
+			ids.WriteString(", ")
+		}
+		ids.WriteString(h.ID)
+	}
+	switch n := len(held); {
+	case n == 0:
+		return "nothing but a receive"
+	case n <= most:
+		return fmt.Sprintf("%d deliveries (%s)", n, &ids)
+	default:
+		return fmt.Sprintf("%d deliveries (%s, ...)", n, &ids)
+	}
 }
 
 // Close stops the subscription at once: the open receive is aborted, and may

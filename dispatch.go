@@ -3,6 +3,7 @@ package sqsub
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,7 +21,9 @@ type delivery struct {
 	lane    *lane
 	state   State
 	handled bool // its message was handled before, only the delete failed: delete it
-	warned  bool // of the limit; belongs to the extender
+
+	warned   bool      // of the hold's limit; belongs to the extender
+	lossOnce sync.Once // reports the loss of its visibility
 }
 
 // A lane is a sequence of deliveries that run one after another: those of one
@@ -44,10 +47,14 @@ type dispatcher struct {
 	busy     int     // slots occupied
 	running  int     // handlers
 	settling int     // deliveries whose handler has returned and that are not settled
-	stopping bool
-	aborted  bool
 	receiver receiver
 	memory   memory
+
+	stopping   bool
+	drainTimer *time.Timer // runs while stopping
+
+	// The three ways to stop; each nil once it has been heeded.
+	ended, drained, aborted <-chan struct{}
 }
 
 // What the goroutines of deliveries tell the loop.
@@ -79,52 +86,71 @@ func (s *Subscription) loop(ctx context.Context) error {
 		held:         make(map[*delivery]struct{}),
 		lanes:        make(map[string]*lane),
 		receiver:     newReceiver(s),
+		drainTimer:   time.NewTimer(0),
+		ended:        ctx.Done(),
+		drained:      s.draining,
+		aborted:      s.aborting,
 	}
-	timer := time.NewTimer(0) // for the next receive
-	defer timer.Stop()
-	drainTimer := time.NewTimer(0)
-	drainTimer.Stop()
-	defer drainTimer.Stop()
-	ctxDone, draining, aborting := ctx.Done(), s.draining, s.aborting
+	l.drainTimer.Stop()
+	defer l.drainTimer.Stop()
+	nextReceive := time.NewTimer(0)
+	defer nextReceive.Stop()
+	defer l.publish()
 
 	for !l.stopping || l.receiver.open > 0 || len(l.held) > 0 {
+		l.heedStops() // before anything is started: select picks any of the cases that are ready
 		l.startReady()
-		if next := l.receive(); next.IsZero() {
-			timer.Stop()
+		if at := l.receive(); at.IsZero() {
+			nextReceive.Stop()
 		} else {
-			timer.Reset(time.Until(next))
+			nextReceive.Reset(time.Until(at))
 		}
 		l.publish()
 
 		select {
-		case <-ctxDone:
-			ctxDone = nil
-			s.drain()
-		case <-draining:
-			draining = nil
-			l.stop()
-			if s.drainTimeout > 0 {
-				drainTimer.Reset(s.drainTimeout)
-			}
-		case <-drainTimer.C:
-			s.abort()
-		case <-aborting:
-			aborting = nil
-			l.cancelAll()
-		case <-timer.C:
-		case r := <-s.polled:
+		case <-l.ended:
+		case <-l.drained:
+		case <-l.aborted:
+		case <-l.drainTimer.C:
+			l.abort()
+		case <-nextReceive.C:
+		case r := <-l.polled:
 			l.takePoll(r)
-		case r := <-s.returned:
+		case r := <-l.returned:
 			l.takeReturn(r)
-		case x := <-s.settled:
+		case x := <-l.settled:
 			l.takeSettlement(x)
-		case d := <-s.lost:
+		case d := <-l.lost:
 			l.takeLoss(d)
-		case reply := <-s.inspect:
+		case reply := <-l.inspect:
 			reply <- l.inventory()
 		}
 	}
 	return l.receiver.fatal
+}
+
+// heedStops does what the stops ask for that have come.
+func (l *dispatcher) heedStops() {
+	if heeds(&l.ended) {
+		l.drain()
+	}
+	if heeds(&l.drained) {
+		l.stop()
+	}
+	if heeds(&l.aborted) {
+		l.cancelAll()
+	}
+}
+
+// heeds reports whether the channel is closed, the first time that it is.
+func heeds(stop *<-chan struct{}) bool {
+	select {
+	case <-*stop:
+		*stop = nil
+		return true
+	default:
+		return false
+	}
 }
 
 // publish sets the gauges of Stats.
@@ -314,7 +340,6 @@ func (l *dispatcher) advance(ln *lane) {
 	case len(ln.waiting) == 0:
 		l.freeSlot(ln)
 		delete(l.lanes, ln.key)
-	case l.stopping: // its waiting deliveries are being released
 	case ln.slot:
 		l.start(ln)
 	default:
@@ -383,11 +408,13 @@ func (l *dispatcher) stop() {
 	l.ready = nil
 	slices.SortStableFunc(unstarted, func(a, b *delivery) int { return a.ReceivedAt.Compare(b.ReceivedAt) })
 	l.release(unstarted)
+	if l.drainTimeout > 0 {
+		l.drainTimer.Reset(l.drainTimeout)
+	}
 }
 
 // cancelAll ends a stop's patience.
 func (l *dispatcher) cancelAll() {
-	l.aborted = true
 	l.abandon()
 	unfinished := 0
 	for d := range l.held {

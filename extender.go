@@ -23,12 +23,12 @@ type extender struct {
 	mu         sync.Mutex // guards the following; only run writes them
 	hold       hold
 	extensions int
+	cause      error // why the visibility was lost
 
 	returned chan struct{} // closed by yield, or by stop
 	yielded  bool          // it is
 	stopped  chan struct{} // closed by stop
 	done     chan struct{} // closed when run has returned
-	cause    error         // why the visibility was lost; valid when done is closed
 }
 
 func (e *extender) init(s *Subscription, d *delivery, h hold) {
@@ -59,7 +59,7 @@ func (e *extender) run() {
 	if e.hold.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
 	}
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(e.hold.timeout)
 	defer timer.Stop()
 
 	interrupt := e.returned
@@ -68,8 +68,10 @@ func (e *extender) run() {
 		err := e.keep(timer, notBefore, interrupt)
 		switch {
 		case err == nil:
-		case !errors.Is(err, errInterrupted):
+		case err != errInterrupted:
+			e.mu.Lock()
 			e.cause = err
+			e.mu.Unlock()
 			e.s.visibilityLost(e.d, err)
 			return
 		case interrupt == e.stopped:
@@ -103,17 +105,12 @@ func (e *extender) stop() {
 // err is why the visibility was lost, or nil while the hold lasts. It asks the
 // clock too: after a pause of the process the extender may not have run yet.
 func (e *extender) err() error {
-	select {
-	case <-e.done:
-		if e.cause != nil {
-			return e.cause
-		}
-	default:
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cause == nil && e.hold.timeout > 0 && passed(time.Now(), e.hold.end()) {
+		return overdue(nil)
 	}
-	if h, _ := e.current(); h.timeout > 0 && passed(time.Now(), h.end()) {
-		return fmt.Errorf("%w: the visibility timeout ran out", ErrVisibilityLost)
-	}
-	return nil
+	return e.cause
 }
 
 func (e *extender) current() (h hold, extensions int) {

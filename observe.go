@@ -34,9 +34,13 @@ func (s *Subscription) extensionTried(d *delivery, e Extension, last bool) {
 	}
 }
 
-// visibilityLost takes note that a delivery is not ours any more, tells its
-// handler, and then the loop.
+// visibilityLost takes note that a delivery is not ours any more, whoever finds
+// out first, and tells its handler, and then the loop.
 func (s *Subscription) visibilityLost(d *delivery, cause error) {
+	d.lossOnce.Do(func() { s.reportLoss(d, cause) })
+}
+
+func (s *Subscription) reportLoss(d *delivery, cause error) {
 	d.cancel(cause)
 	s.stats.visibilityLost.Add(1)
 	level := slog.LevelWarn

@@ -1,6 +1,7 @@
 package sqsub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,14 +31,11 @@ const (
 func (s *Subscription) handle(d *delivery) {
 	started := time.Now()
 	var err error
-	var ran time.Duration
 	exited := true
 	defer func() {
-		ran = time.Since(started)
+		ran := time.Since(started)
 		if v := recover(); v != nil {
-			stack := debug.Stack()
-			err, exited = &PanicError{v, stack}, false
-			s.log.Error("handler panicked", d.attrs("error", err, "stack", string(stack))...)
+			err, exited = &PanicError{v, debug.Stack()}, false
 		}
 		if exited {
 			s.exit(d, ran)
@@ -85,27 +83,27 @@ func (s *Subscription) exit(d *delivery, ran time.Duration) {
 // delete is confirmed.
 func (s *Subscription) remove(d *delivery, r Result) {
 	d.ext.yield()
+	want := r.Outcome
 	for try := 0; ; try++ {
 		lost := d.ext.err()
 		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
 		if err == nil {
 			s.deletes.ok(s.log)
-			r.Late = lost != nil
+			r.Outcome, r.Late = want, lost != nil
 			break
 		}
 		kind := queue.Classify(err)
-		if kind == queue.Gone || kind == queue.Limit || kind == queue.Invalid {
-			s.log.Warn("a message was handled, but SQS refuses to delete it and may deliver it again", d.attrs("error", err)...)
-			r.Outcome, r.Err = Lost, errors.Join(r.Err, err)
-			if kind == queue.Invalid {
-				r.Outcome = Unsettled
-			}
-			break
+		if kind == queue.Gone { // D4, D5
+			s.visibilityLost(d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
+			r.Outcome = Lost
+		} else {
+			s.deletes.failed(s.log, err)
+			r.Outcome = Unsettled
 		}
-		s.deletes.failed(s.log, err)
-		if lost != nil && try+1 >= lateTries || !s.pause(try) {
-			s.log.Error("a message was handled but could not be deleted: it will be delivered again", d.attrs("error", err)...)
-			r.Outcome, r.Err = Unsettled, errors.Join(r.Err, err)
+		final := kind == queue.Gone || kind == queue.Invalid
+		if final || lost != nil && try+1 >= lateTries || !s.pause(try) {
+			s.log.Error("a message was handled but not deleted: it may be delivered again", d.attrs("error", err)...)
+			r.Err = errors.Join(r.Err, err)
 			break
 		}
 	}
@@ -135,11 +133,7 @@ func (s *Subscription) fail(d *delivery, err error, ran time.Duration) {
 	rest := <-after
 
 	delay, outcome := s.retryAfterFailure(d, err)
-	level := s.log.Warn
-	if outcome == Released {
-		level = s.log.Debug
-	}
-	level("handler failed", d.attrs("error", err, "retry_after", delay)...)
+	s.logFailure(d, err, delay, outcome)
 
 	if rest.superseded {
 		d.ext.stop()
@@ -169,6 +163,18 @@ func (s *Subscription) retryAfterFailure(d *delivery, err error) (time.Duration,
 		return 0, Released
 	}
 	return max(0, s.retryDelay(&d.Delivery, err)), Retried
+}
+
+func (s *Subscription) logFailure(d *delivery, err error, delay time.Duration, outcome Outcome) {
+	var p *PanicError
+	switch {
+	case errors.As(err, &p):
+		s.log.Error("handler panicked", d.attrs("error", err, "stack", string(p.Stack))...)
+	case outcome == Released, d.ext.err() != nil: // its context has ended, and that is told
+		s.log.Debug("handler failed", d.attrs("error", err)...)
+	default:
+		s.log.Warn("handler failed: the message is retried", d.attrs("error", err, "delay", delay)...)
+	}
 }
 
 // outgoing is a delivery on its way back to the queue, with the outcome it has
@@ -213,10 +219,11 @@ func (s *Subscription) givenUp(o outgoing) bool {
 	if lost == nil && s.visibility > 0 {
 		return false
 	}
-	o.r.Outcome, o.r.Delay = Lost, 0
-	if o.r.Err == nil {
-		o.r.Err = lost
+	if lost != nil {
+		s.visibilityLost(o.d, lost)
 	}
+	o.r.Outcome, o.r.Delay = Lost, 0
+	o.r.Err = cmp.Or(o.r.Err, lost)
 	s.finish(o.d, o.r, false)
 	return true
 }
@@ -233,6 +240,7 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
 		}
+		back[i].r.Delay = changes[i].Timeout
 	}
 	if len(back) == 1 && !s.fifo {
 		_, err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(back[0].d, try > 0), Limit: limit})

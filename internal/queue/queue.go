@@ -99,12 +99,13 @@ func (q *Queue) Receive(ctx context.Context, r Receiving) ([]types.Message, erro
 		MessageAttributeNames:       []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
 		// SQS takes both names of this list (R4); some stand-ins know only the old one (B163).
-		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}, //nolint:staticcheck
+		//lint:ignore SA1019 asked for beside the new name
+		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	}
 	if r.AttemptID != "" {
 		in.ReceiveRequestAttemptId = &r.AttemptID
 	}
-	out, err := q.client.ReceiveMessage(ctx, in, withoutMD5InFIPSMode)
+	out, err := q.client.ReceiveMessage(ctx, in, withoutRetries, withoutMD5InFIPSMode)
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +123,10 @@ func withoutMD5InFIPSMode(o *sqs.Options) {
 	}
 }
 
-// withoutRetries turns the SDK's retries off. A settling call is retried by
-// whoever knows how long the message is still held, and the SDK's token
-// bucket, shared by all calls of a client, may be empty just then (S3).
+// withoutRetries turns the SDK's retries off. A call is retried by whoever knows
+// how long the message is still held, or whether the subscription is being
+// stopped; the SDK's token bucket, shared by all calls of a client, may be empty
+// just then (S3). The SDK goes on to correct its clock (S10).
 func withoutRetries(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
 
 var (
