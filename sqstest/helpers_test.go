@@ -45,11 +45,11 @@ type fixture struct {
 
 // bubble runs a test in a synctest bubble, which fails too if the test leaves a goroutine behind. Time stands still
 // but for waiting.
-func bubble(t *testing.T, test func(*fixture)) {
+func bubble(t *testing.T, test func(*testing.T, *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{T: t, Server: sqstest.NewServer()}
 		f.client = f.Client(func(o *sqs.Options) { o.Retryer = aws.NopRetryer{} })
-		test(f)
+		test(t, f)
 	})
 }
 

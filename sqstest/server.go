@@ -121,12 +121,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in, err := decode(op, body)
 	x.begin(op, arrived, in)
 
-	if !x.pause(x.fault.Delay) {
-		return
+	present := x.pause(x.fault.Delay)
+	var a answer
+	if present {
+		a, present = x.answer(in, err)
 	}
-	a, ok := x.answer(in, err)
-	if !ok || !x.pause(x.fault.Lag) {
-		x.end(0, "")
+	if !present || !x.pause(x.fault.Lag) {
+		x.end(0, "") // the client has left
 		return
 	}
 	x.send(a)
@@ -168,22 +169,19 @@ func (x *exchange) end(status int, code string) {
 	x.call.Done, x.call.Status, x.call.Code = x.now, status, code
 }
 
-// pause reports whether the client is still there after d.
+// pause waits, and reports whether the client did too.
 func (x *exchange) pause(d time.Duration) bool {
-	ctx := x.r.Context()
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
+	if d <= 0 {
+		return true
 	}
-	if ctx.Err() != nil {
-		x.end(0, "")
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-x.ctx().Done():
 		return false
 	}
-	return true
 }
 
 // answer is what comes back, and false if the client has left meanwhile.
@@ -209,7 +207,7 @@ func (x *exchange) answer(in input, err error) (answer, bool) {
 func (x *exchange) send(a answer) {
 	switch {
 	case x.fault.Hang:
-		<-x.r.Context().Done()
+		<-x.ctx().Done()
 		x.end(0, "")
 		return
 	case x.fault.Reset:
@@ -217,6 +215,9 @@ func (x *exchange) send(a answer) {
 		panic(http.ErrAbortHandler)
 	}
 	x.end(a.status, a.code)
+	if x.fault.Truncate && len(a.body) < 2 {
+		a.body = []byte("{}") // so that there is something to cut off
+	}
 	a.writeHeader(x.w, len(a.body))
 	if x.fault.Truncate {
 		x.w.Write(a.body[:len(a.body)/2])
