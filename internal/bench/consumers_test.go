@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"gocloud.dev/pubsub/awssnssqs"
+
+	"github.com/sqsub/sqsub"
+)
+
+// A consumer empties a queue with so many instant handlers at once. start
+// returns when it has begun; it ends with ctx, and stop waits for that.
+type consumer struct {
+	name  string
+	start func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int) (stop func())
+}
+
+var consumers = []consumer{
+	{"raw-batch", rawLoops(deleteBatch)},
+	{"raw-single", rawLoops(deleteSingly)},
+	{"gocloud", gocloud},
+	{"sqsub-single", subscription(sqsub.WithBatchDelay(0))},
+	{"sqsub", subscription()},
+}
+
+// rawLoops is what one writes by hand: a tenth as many loops as handlers, each
+// receiving ten messages and deleting them. It extends nothing and survives no
+// error.
+func rawLoops(remove func(context.Context, *sqs.Client, string, []types.Message)) func(context.Context, testing.TB, *sqs.Client, string, int) func() {
+	return func(ctx context.Context, _ testing.TB, client *sqs.Client, url string, concurrency int) func() {
+		var loops sync.WaitGroup
+		for range concurrency / 10 {
+			loops.Go(func() {
+				for {
+					out, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+						QueueUrl: &url, MaxNumberOfMessages: 10, WaitTimeSeconds: 20,
+						MessageAttributeNames:       []string{"All"},
+						MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
+					})
+					if err != nil {
+						return // ctx has ended
+					}
+					remove(ctx, client, url, out.Messages)
+				}
+			})
+		}
+		return loops.Wait
+	}
+}
+
+func deleteBatch(ctx context.Context, client *sqs.Client, url string, messages []types.Message) {
+	entries := make([]types.DeleteMessageBatchRequestEntry, len(messages))
+	for i, m := range messages {
+		id := strconv.Itoa(i)
+		entries[i] = types.DeleteMessageBatchRequestEntry{Id: &id, ReceiptHandle: m.ReceiptHandle}
+	}
+	client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &url, Entries: entries})
+}
+
+func deleteSingly(ctx context.Context, client *sqs.Client, url string, messages []types.Message) {
+	var handlers sync.WaitGroup
+	for _, m := range messages {
+		handlers.Go(func() {
+			client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &url, ReceiptHandle: m.ReceiptHandle})
+		})
+	}
+	handlers.Wait()
+}
+
+// gocloud is the loop that gocloud.dev/pubsub documents, with its defaults.
+func gocloud(ctx context.Context, _ testing.TB, client *sqs.Client, url string, concurrency int) func() {
+	sub := awssnssqs.OpenSubscription(ctx, client, url, &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: 20 * time.Second})
+	var handlers sync.WaitGroup
+	slots := make(chan struct{}, concurrency)
+	handlers.Go(func() {
+		for {
+			m, err := sub.Receive(ctx)
+			if err != nil {
+				return // ctx has ended
+			}
+			slots <- struct{}{}
+			handlers.Go(func() {
+				defer func() { <-slots }()
+				m.Ack()
+			})
+		}
+	})
+	return func() {
+		handlers.Wait()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		sub.Shutdown(ctx)
+	}
+}
+
+func subscription(opts ...sqsub.Option) func(context.Context, testing.TB, *sqs.Client, string, int) func() {
+	return func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int) func() {
+		opts := append([]sqsub.Option{
+			sqsub.WithConcurrency(concurrency), sqsub.WithVisibility(30 * time.Second), sqsub.WithLogger(slog.New(slog.DiscardHandler)),
+		}, opts...)
+		sub, err := sqsub.Subscribe(ctx, client, url, func(context.Context, *sqsub.Delivery) error { return nil }, opts...)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return func() { sub.Close() }
+	}
+}
