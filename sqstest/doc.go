@@ -11,6 +11,30 @@
 // receive. Beyond what the SDK shows, [Server.Messages] tells what a queue holds and until when it is hidden,
 // [Server.Calls] what was asked of the server, and [Server.Inject] makes calls fail the ways SQS and networks do.
 //
+// # Twelve hours in milliseconds
+//
+// In a bubble time passes when all goroutines wait, so that a test can hold a message to the end of what SQS allows:
+//
+//	func TestExtendUntilRefused(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			server := sqstest.NewServer()
+//			client := server.Client()
+//			// create a queue, send a message, receive it, and then
+//			start := time.Now()
+//			for {
+//				time.Sleep(time.Minute)
+//				if _, err := client.ChangeMessageVisibility(t.Context(), twoMinutesMore); err != nil {
+//					break
+//				}
+//			}
+//			if held := time.Since(start); held != 11*time.Hour+59*time.Minute {
+//				t.Errorf("held for %v", held)
+//			}
+//		})
+//	}
+//
+// Connections do not work in bubbles, which is why the client has none.
+//
 // # What it is faithful to
 //
 // Where SQS is known to differ from its documentation, the server does as SQS does. A receipt handle of a standard

@@ -2,15 +2,14 @@ package sqstest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"sync/atomic"
-	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/sqsub/sqsub/sqstest"
 )
@@ -45,36 +44,16 @@ func Example() {
 	// 2026-11 is in flight, received 1 time(s)
 }
 
-// In a bubble of testing/synctest a message is held for twelve hours, and the test takes milliseconds.
+// The client is a plain *sqs.Client. Here it does not retry, so that each fault is seen.
 func ExampleServer_Client() {
-	test := func(t *testing.T) {
-		ctx := t.Context()
-		server := sqstest.NewServer()
-		client := server.Client()
-		queue, _ := client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("reports")})
-		client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: queue.QueueUrl, MessageBody: aws.String("2026-11")})
-		received, _ := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue.QueueUrl, VisibilityTimeout: 120})
+	server := sqstest.NewServer()
+	client := server.Client(func(o *sqs.Options) { o.RetryMaxAttempts = 1 })
 
-		// Extend by two minutes every minute, for as long as SQS allows it.
-		start := time.Now()
-		for {
-			time.Sleep(time.Minute)
-			_, err := client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-				QueueUrl:          queue.QueueUrl,
-				ReceiptHandle:     received.Messages[0].ReceiptHandle,
-				VisibilityTimeout: 120,
-			})
-			if err != nil {
-				break
-			}
-		}
-		refused := time.Since(start)
-		time.Sleep(time.Until(server.Messages("reports")[0].VisibleAt))
-		fmt.Printf("refused after %v, visible after %v\n", refused, time.Since(start))
-	}
-	runExample(func(t *testing.T) { synctest.Test(t, test) })
+	_, err := client.ReceiveMessage(context.Background(), &sqs.ReceiveMessageInput{QueueUrl: aws.String("reports")})
+	var missing *types.QueueDoesNotExist
+	fmt.Println(errors.As(err, &missing))
 	// Output:
-	// refused after 11h59m0s, visible after 12h0m0s
+	// true
 }
 
 // Any SDK can use the server over HTTP.
@@ -133,7 +112,28 @@ func ExampleServer_Inject() {
 	// DeleteMessage 200
 }
 
-// runExample runs a test function where there is no *testing.T, as in an example.
-func runExample(test func(*testing.T)) {
-	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "Example", F: test}}, nil, nil)
+// The call log tells what was asked of the queue: here, of a message that was extended once and then deleted.
+func ExampleServer_Calls() {
+	ctx := context.Background()
+	server := sqstest.NewServer()
+	client := server.Client()
+	queue := aws.String("reports")
+	client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: queue})
+	client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: queue, MessageBody: aws.String("2026-11")})
+
+	received, _ := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, VisibilityTimeout: 60})
+	handle := received.Messages[0].ReceiptHandle
+	client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: queue, ReceiptHandle: handle, VisibilityTimeout: 90})
+	client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: queue, ReceiptHandle: handle})
+
+	for _, c := range server.Calls() {
+		for _, e := range c.Entries {
+			fmt.Println(c.Op, e.ReceiveCount, e.Visibility)
+		}
+	}
+	// Output:
+	// SendMessage 0 0
+	// ReceiveMessage 1 60
+	// ChangeMessageVisibility 0 90
+	// DeleteMessage 0 0
 }

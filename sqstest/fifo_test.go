@@ -369,3 +369,17 @@ func TestSDKRetryOfALostReceiveGetsTheSameMessages(t *testing.T) {
 		}
 	})
 }
+
+// F10: the queue's delay applies; a delayed message is invisible, and F2 holds for it too.
+func TestDelayedMessageBlocksItsGroup(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo("DelaySeconds", "10")
+		f.sendTo("g", "a")
+		f.set("DelaySeconds", "0")
+		f.sendTo("g", "b")
+		f.wantStates("a delayed 10s", "b visible")
+		f.wantReceive()
+		time.Sleep(10 * time.Second)
+		f.wantReceive("a", "b")
+	})
+}

@@ -161,6 +161,7 @@ func TestSystemAttributes(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		a = f.receiveOne(func(in *sqs.ReceiveMessageInput) {
+			//lint:ignore SA1019 consumers still use it
 			in.AttributeNames = []types.QueueAttributeName{"SentTimestamp"}
 			in.MessageSystemAttributeNames = []types.MessageSystemAttributeName{"ApproximateReceiveCount"}
 		}).Attributes

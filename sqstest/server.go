@@ -190,15 +190,14 @@ func (x *exchange) answer(in input, err error) (answer, bool) {
 	if err == nil && !x.fault.instead() {
 		out, err = in.run(x)
 	}
-	if err == nil && x.fault.answers() {
+	refused, isAnswer := err.(*apiError)
+	switch {
+	case err != nil && !isAnswer:
+		return answer{}, false
+	case x.fault.answers():
 		return x.fault.answer(x.queryMode()), true
-	}
-	if err != nil {
-		e, ok := err.(*apiError)
-		if !ok {
-			return answer{}, false
-		}
-		return errorAnswer(e, x.queryMode()), true
+	case err != nil:
+		return errorAnswer(refused, x.queryMode()), true
 	}
 	return dataAnswer(out), true
 }

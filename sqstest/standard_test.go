@@ -84,6 +84,23 @@ func TestExtensionBeyondTwelveHoursIsRefused(t *testing.T) {
 	})
 }
 
+// The example of the package's documentation.
+func TestExtendUntilRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard()
+		f.send("a")
+		m := f.receiveOne(visibility(120))
+		start := time.Now()
+		for {
+			time.Sleep(time.Minute)
+			if f.change(m, 120) != nil {
+				break
+			}
+		}
+		f.wantElapsed(start, 11*time.Hour+59*time.Minute)
+	})
+}
+
 func TestNewReceiveHasTwelveHoursAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.standard()
