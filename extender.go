@@ -47,7 +47,7 @@ const (
 	// A call may take a quarter of what is left of the hold, so that one hung
 	// connection leaves room for several more tries.
 	minCall = 250 * time.Millisecond
-	maxCall = 10 * time.Second
+	maxCall = 5 * time.Second
 
 	retryBase = 50 * time.Millisecond
 	retryMax  = 30 * time.Second

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// settleLimit is how long one delete or delay may take.
-	settleLimit = 10 * time.Second
-
 	// lateTries is how often the delete of a message is tried whose visibility
-	// was lost: nothing waits for it any more.
+	// was lost, and stopTries how often a call is tried when a stop has run out
+	// of time.
 	lateTries = 3
+	stopTries = 2
 
 	// followersBehind is how much later than the message that failed the rest of
 	// its group comes back: see handBack.
@@ -86,7 +85,7 @@ func (s *Subscription) remove(d *delivery, r Result) {
 	want := r.Outcome
 	for try := 0; ; try++ {
 		lost := d.ext.err()
-		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
+		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: maxCall})
 		if err == nil {
 			s.deletes.ok(s.log)
 			r.Outcome, r.Late = want, lost != nil
@@ -231,7 +230,7 @@ func (s *Subscription) givenUp(o outgoing) bool {
 // change makes one try to hand deliveries back.
 func (s *Subscription) change(back []outgoing, try int) []error {
 	now := time.Now()
-	limit := settleLimit
+	limit := maxCall
 	changes := make([]queue.Change, len(back))
 	for i, o := range back {
 		h, _ := o.d.ext.current()
@@ -278,19 +277,23 @@ func (s *Subscription) unsettled(o outgoing, err error) {
 	s.finish(o.d, o.r, false)
 }
 
-// pause waits before another try. It is false if there must not be one: a stop
-// has run out of time, and a try was made since.
+// pause waits before another try. It is false if there must not be one, since a
+// stop has run out of time.
 func (s *Subscription) pause(try int) bool {
+	aborting := s.aborting
 	select {
-	case <-s.aborting:
-		return false
+	case <-aborting:
+		if try+1 >= stopTries {
+			return false
+		}
+		aborting = nil
 	default:
 	}
 	timer := time.NewTimer(backoff(retryBase, retryMax, try))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-s.aborting:
+	case <-aborting:
 	}
 	return true
 }
