@@ -2,6 +2,7 @@ package sqsub
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -447,11 +448,24 @@ func (d *delivery) describe() Held {
 // receive opens the receives that are wanted now. It returns when to ask again,
 // unless something happens before; zero is never.
 func (l *dispatcher) receive() time.Time {
-	if l.stopping || l.settling > l.concurrency+maxUnconfirmed {
+	if l.stopping || l.settling-maxUnconfirmed > l.concurrency {
 		return time.Time{}
 	}
-	room := l.concurrency + l.prefetch - l.busy - len(l.ready)
-	return l.receiver.fill(room, l.busy == 0)
+	return l.receiver.fill(l.room(), l.busy == 0)
+}
+
+// room is how many messages can be taken in hand: one for each slot that is free
+// and for each place to wait. In a FIFO queue a whole group takes up one.
+func (l *dispatcher) room() int {
+	taken := len(l.held) - l.settling
+	if l.fifo {
+		taken = l.busy + len(l.ready)
+	}
+	room := l.concurrency - taken
+	if sum := room + l.prefetch; sum >= room { // either may be as large as an int can be
+		return sum
+	}
+	return math.MaxInt
 }
 
 // maxUnconfirmed is how many deletes and delays beyond one for each slot may be

@@ -27,43 +27,38 @@ var (
 // nil, and the message is to be visible again after delay. The delay is
 // rounded up to whole seconds, clipped to what is left of SQS's 12 hours, and
 // zero if it is negative. The verdict counts wrapped as well, as far as
-// [errors.As] finds it.
+// [errors.As] finds it; of several the outermost counts.
 func RetryAfter(delay time.Duration, err error) error {
-	return &retryAfter{max(0, delay), err}
+	return &verdict{Retried, max(0, delay), err}
 }
 
 // Discard is a handler's verdict: it failed because of err, which may be nil,
 // no other attempt will help, and the message is deleted all the same. It does
 // not reach a dead-letter queue. The verdict counts wrapped as well, as far as
-// [errors.As] finds it.
+// [errors.As] finds it; of several the outermost counts.
 func Discard(err error) error {
-	return &discard{err}
+	return &verdict{Discarded, 0, err}
 }
 
-type retryAfter struct {
-	delay time.Duration
-	err   error
+// A verdict is what [RetryAfter] and [Discard] return.
+type verdict struct {
+	outcome Outcome
+	delay   time.Duration
+	err     error
 }
 
-func (e *retryAfter) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("retry after %v", e.delay)
+func (v *verdict) Error() string {
+	text := "discard"
+	if v.outcome == Retried {
+		text = fmt.Sprintf("retry after %v", v.delay)
 	}
-	return fmt.Sprintf("retry after %v: %v", e.delay, e.err)
-}
-
-func (e *retryAfter) Unwrap() error { return e.err }
-
-type discard struct{ err error }
-
-func (e *discard) Error() string {
-	if e.err == nil {
-		return "discard"
+	if v.err != nil {
+		text += ": " + v.err.Error()
 	}
-	return fmt.Sprintf("discard: %v", e.err)
+	return text
 }
 
-func (e *discard) Unwrap() error { return e.err }
+func (v *verdict) Unwrap() error { return v.err }
 
 // An OptionError is a fault in what [Subscribe] was given.
 type OptionError struct {

@@ -44,10 +44,8 @@ func (e *extender) init(s *Subscription, d *delivery, h hold) {
 var errInterrupted = errors.New("interrupted")
 
 const (
-	// A call may take a quarter of what is left of the hold, so that one hung
-	// connection leaves room for several more tries.
 	minCall = 250 * time.Millisecond
-	maxCall = 5 * time.Second
+	maxCall = 10 * time.Second
 
 	retryBase = 50 * time.Millisecond
 	retryMax  = 30 * time.Second
@@ -126,7 +124,7 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 	if notBefore.After(due) { // but leave time for retries
 		due = earlier(notBefore, e.hold.since.Add(e.hold.timeout*3/4))
 	}
-	if ask, _ := e.hold.ask(due); ask == 0 {
+	if e.hold.ask(due) == 0 {
 		return e.runOut(timer, interrupt)
 	}
 	if err := sleepUntil(timer, due.Add(-e.lead), interrupt); err != nil {
@@ -139,15 +137,15 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 			return overdue(failure)
 		}
 		leaveBy := later(now, due)
-		ask, last := e.hold.ask(leaveBy) // when it leaves at the latest, so that it fits the limit in any case
+		ask := e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
 		if ask == 0 {
 			return e.runOut(timer, interrupt)
 		}
-		sent, err := e.s.queue.Change(e.receipt, ask, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now)), Withdrawn: interrupt})
+		sent, err := e.s.queue.Change(e.receipt, ask, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), failure), Withdrawn: interrupt})
 		if errors.Is(err, queue.ErrWithdrawn) {
 			return errInterrupted
 		}
-		e.s.extensionTried(e.d, Extension{Timeout: ask, Latency: time.Since(sent), Err: err}, last)
+		e.s.extensionTried(e.d, Extension{Timeout: ask, Latency: time.Since(sent), Err: err})
 		if err == nil {
 			if passed(time.Now(), end) {
 				return overdue(errors.New("an extension was answered after the end of the hold, which proves nothing")) // V8
@@ -170,10 +168,11 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 			}
 			return overdue(failure)
 		}
-		left := end.Sub(time.Now())
-		pause := backoff(retryBase, min(retryMax, left/10), try)
-		due = time.Now().Add(pause + min(e.lead, left/10))
-		if err := sleepUntil(timer, time.Now().Add(pause), interrupt); err != nil {
+		now = time.Now()
+		left := end.Sub(now)
+		again := now.Add(retryPause(left, try))
+		due = again.Add(min(e.lead, left/10))
+		if err := sleepUntil(timer, again, interrupt); err != nil {
 			return err
 		}
 	}
@@ -181,6 +180,9 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 
 // runOut waits for the end of a hold that cannot be lengthened.
 func (e *extender) runOut(timer *time.Timer, interrupt <-chan struct{}) error {
+	if e.extensions > 0 {
+		e.s.lastExtension(e.d, e.hold.end())
+	}
 	if err := sleepUntil(timer, e.hold.end(), interrupt); err != nil {
 		return err
 	}
@@ -194,9 +196,22 @@ func overdue(failure error) error {
 	return fmt.Errorf("%w: no extension succeeded in time: %w", ErrVisibilityLost, failure)
 }
 
-// callLimit is how long one call may take when so much is left of the hold.
-func callLimit(left time.Duration) time.Duration {
-	return min(left, max(left/4, minCall), maxCall)
+// callLimit is how long a call may take when so much is left of the hold: a
+// quarter, so that one hung connection leaves room for several more tries; a
+// half after a try that took too long, since SQS may be slow (B002).
+func callLimit(left time.Duration, failure error) time.Duration {
+	share := left / 4
+	if errors.Is(failure, context.DeadlineExceeded) {
+		share = left / 2
+	}
+	return min(left, max(share, minCall), maxCall)
+}
+
+// retryPause is how long a failed try waits for the next when so much is left of
+// the hold: short at first, and never so short that the last second is full of
+// tries.
+func retryPause(left time.Duration, try int) time.Duration {
+	return max(retryBase, backoff(2*retryBase, min(retryMax, left/10), try))
 }
 
 // sleepUntil waits until t, or returns errInterrupted.
@@ -208,20 +223,6 @@ func sleepUntil(timer *time.Timer, t time.Time, interrupt <-chan struct{}) error
 	case <-interrupt:
 		return errInterrupted
 	}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // A holdContext is a handler's context: its deadline is the limit of the hold.

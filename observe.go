@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/sqsub/sqsub/internal/queue"
 )
@@ -13,16 +14,11 @@ func (d *delivery) attrs(more ...any) []any {
 	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
 }
 
-// extensionTried takes note of one try to extend a delivery; last = if granted,
-// there can be no other.
-func (s *Subscription) extensionTried(d *delivery, e Extension, last bool) {
+// extensionTried takes note of one try to extend a delivery.
+func (s *Subscription) extensionTried(d *delivery, e Extension) {
 	if e.Err == nil {
 		s.stats.extended.Add(1)
 		s.extends.ok(s.log)
-		if last {
-			d.warned = true
-			s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("hidden_for", e.Timeout)...)
-		}
 	} else {
 		s.stats.extendFailures.Add(1)
 		if queue.Classify(e.Err) != queue.Gone { // that one is logged as a loss
@@ -31,6 +27,14 @@ func (s *Subscription) extensionTried(d *delivery, e Extension, last bool) {
 	}
 	if f := s.hooks.Extended; f != nil {
 		f(&d.Delivery, e)
+	}
+}
+
+// lastExtension warns of a hold that cannot be lengthened any more.
+func (s *Subscription) lastExtension(d *delivery, end time.Time) {
+	if !d.warned {
+		d.warned = true
+		s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("held_until", end)...)
 	}
 }
 

@@ -108,10 +108,11 @@ func WithVisibility(d time.Duration) Option {
 	return func(c *config) { c.visibility, c.visibilitySet = d, true }
 }
 
-// WithMaxHold bounds how long one delivery may be held, counted from the sending
-// of the receive that brought it. At the end the handler's context ends with
+// WithMaxHold bounds how long one delivery may be held. At the end the handler's context ends with
 // [ErrHoldLimit] and SQS hands the message on. d is at least the visibility
-// timeout. Defaults to 12 h, which is also the most that SQS allows.
+// timeout. Defaults to 12 h, which is also the most that SQS allows; it counts
+// them from the request that received the message (R18), and some seconds are
+// kept in reserve.
 func WithMaxHold(d time.Duration) Option {
 	return func(c *config) { c.maxHold = d }
 }
@@ -186,6 +187,9 @@ func ExponentialBackoff(base, limit time.Duration) func(*Delivery, error) time.D
 
 // backoff is a random duration up to base doubled n times, at most limit.
 func backoff(base, limit time.Duration, n int) time.Duration {
+	if base <= 0 || limit <= 0 {
+		return 0
+	}
 	ceiling := base
 	for ; n > 0 && ceiling < limit; n-- {
 		if ceiling > limit/2 {
@@ -194,8 +198,5 @@ func backoff(base, limit time.Duration, n int) time.Duration {
 		}
 		ceiling *= 2
 	}
-	if ceiling = min(ceiling, limit); ceiling <= 0 {
-		return 0
-	}
-	return rand.N(ceiling) + 1
+	return rand.N(min(ceiling, limit)) + 1
 }

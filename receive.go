@@ -47,6 +47,7 @@ type receiver struct {
 	retryAt  time.Time // after a failure
 	missing  time.Time // since when the queue does not exist
 	repeat   []attempt // failed receives of a FIFO queue
+	rejected bool      // the last one for its attempt id
 	waitTime time.Duration
 	fatal    error
 }
@@ -101,7 +102,7 @@ func (r *receiver) fill(room int, idle bool) time.Time {
 // messages than there are slots: a tenth of them, so that nine tenths are busy
 // in any case, and what is prefetched counts as busy.
 func (r *receiver) enough() int {
-	return min(queue.BatchSize, (r.s.concurrency+9)/10+r.s.prefetch)
+	return min(queue.BatchSize, (r.s.concurrency-1)/10+1+min(queue.BatchSize, r.s.prefetch))
 }
 
 func (r *receiver) poll(n int, now time.Time) {
@@ -147,7 +148,7 @@ func (r *receiver) took(res pollResult) {
 	}
 	r.s.stats.lastReceive.Store(&res.answered)
 	r.s.receives.ok(r.s.log)
-	r.failures, r.missing, r.retryAt = 0, time.Time{}, time.Time{}
+	r.failures, r.rejected, r.missing, r.retryAt = 0, false, time.Time{}, time.Time{}
 	r.backlog = len(res.messages) >= res.n
 	switch {
 	case r.backlog:
@@ -167,7 +168,8 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 		return
 	}
 	kind := queue.Classify(res.err)
-	if kind == queue.Attempt {
+	if kind == queue.Attempt && !r.rejected {
+		r.rejected = true
 		return // the next receive has an id of its own (B079)
 	}
 	r.s.stats.receiveFailures.Add(1)

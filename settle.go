@@ -13,6 +13,9 @@ import (
 )
 
 const (
+	// settleLimit is how long one delete or delay may take.
+	settleLimit = 5 * time.Second
+
 	// lateTries is how often the delete of a message is tried whose visibility
 	// was lost, and stopTries how often a call is tried when a stop has run out
 	// of time.
@@ -55,18 +58,49 @@ func (s *Subscription) handle(d *delivery) {
 
 // settle gives a delivery the outcome that its handler's error asks for.
 func (s *Subscription) settle(d *delivery, err error, ran time.Duration) {
-	var drop *discard
+	v := verdictOf(err)
 	switch {
 	case err == nil:
 		s.returned <- returned{d: d}
 		s.remove(d, Result{Outcome: Deleted, Duration: ran})
-	case errors.As(err, &drop):
+	case v != nil && v.outcome == Discarded:
 		s.log.Warn("message discarded", d.attrs("error", err)...)
 		s.returned <- returned{d: d}
 		s.remove(d, Result{Outcome: Discarded, Err: err, Duration: ran})
 	default:
-		s.fail(d, err, ran)
+		r := Result{Outcome: Retried, Err: err, Duration: ran}
+		switch {
+		case v != nil:
+			r.Delay = v.delay
+		case errors.Is(context.Cause(d.ctx), ErrShutdown):
+			r.Outcome = Released
+		default:
+			r.Delay = s.delayAfter(d, err)
+		}
+		s.fail(d, r)
 	}
+}
+
+// verdictOf is the verdict in a handler's error. A panic is none, whatever its
+// value.
+func verdictOf(err error) *verdict {
+	var v *verdict
+	if _, panicked := err.(*PanicError); !panicked {
+		errors.As(err, &v)
+	}
+	return v
+}
+
+// delayAfter is what the user's retry delay says. If that panics, one message
+// must not end all consumers, as with a handler.
+func (s *Subscription) delayAfter(d *delivery, err error) (delay time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("the function of WithRetryDelay panicked: using its default", d.attrs("error", &PanicError{v, debug.Stack()})...)
+			delay = ExponentialBackoff(defaultRetryBase, defaultRetryMax)(&d.Delivery, err)
+		}
+	}()
+	return max(0, s.retryDelay(&d.Delivery, err))
 }
 
 // exit leaves a delivery alone whose handler called runtime.Goexit: whether it
@@ -85,7 +119,7 @@ func (s *Subscription) remove(d *delivery, r Result) {
 	want := r.Outcome
 	for try := 0; ; try++ {
 		lost := d.ext.err()
-		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: maxCall})
+		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
 		if err == nil {
 			s.deletes.ok(s.log)
 			r.Outcome, r.Late = want, lost != nil
@@ -126,17 +160,15 @@ func (s *Subscription) company(d *delivery, urgent bool) time.Time {
 }
 
 // fail hands a message back whose handler failed, and what must not overtake it.
-func (s *Subscription) fail(d *delivery, err error, ran time.Duration) {
+func (s *Subscription) fail(d *delivery, r Result) {
 	after := make(chan aftermath, 1)
 	s.returned <- returned{d: d, failed: after}
 	rest := <-after
-
-	delay, outcome := s.retryAfterFailure(d, err)
-	s.logFailure(d, err, delay, outcome)
-
+	s.logFailure(d, r)
 	if rest.superseded {
 		d.ext.stop()
-		s.finish(d, Result{Outcome: Lost, Err: err, Duration: ran}, false)
+		r.Outcome, r.Delay = Lost, 0
+		s.finish(d, r, false)
 		return
 	}
 	// SQS hands out the earlier messages of a group while later ones are hidden,
@@ -147,32 +179,20 @@ func (s *Subscription) fail(d *delivery, err error, ran time.Duration) {
 	// (B070).
 	var back []outgoing
 	for _, f := range slices.Backward(rest.followers) {
-		back = append(back, outgoing{f, Result{Outcome: Released, Delay: delay + followersBehind}})
+		back = append(back, outgoing{f, Result{Outcome: Released, Delay: r.Delay + followersBehind}})
 	}
-	s.handBack(append(back, outgoing{d, Result{Outcome: outcome, Err: err, Duration: ran, Delay: delay}}))
+	s.handBack(append(back, outgoing{d, r}))
 }
 
-// retryAfterFailure is when a message is to be visible again after err.
-func (s *Subscription) retryAfterFailure(d *delivery, err error) (time.Duration, Outcome) {
-	var verdict *retryAfter
+func (s *Subscription) logFailure(d *delivery, r Result) {
+	p, panicked := r.Err.(*PanicError)
 	switch {
-	case errors.As(err, &verdict):
-		return verdict.delay, Retried
-	case errors.Is(context.Cause(d.ctx), ErrShutdown):
-		return 0, Released
-	}
-	return max(0, s.retryDelay(&d.Delivery, err)), Retried
-}
-
-func (s *Subscription) logFailure(d *delivery, err error, delay time.Duration, outcome Outcome) {
-	var p *PanicError
-	switch {
-	case errors.As(err, &p):
-		s.log.Error("handler panicked", d.attrs("error", err, "stack", string(p.Stack))...)
-	case outcome == Released, d.ext.err() != nil: // its context has ended, and that is told
-		s.log.Debug("handler failed", d.attrs("error", err)...)
+	case panicked:
+		s.log.Error("handler panicked: the message is retried", d.attrs("error", r.Err, "delay", r.Delay, "stack", string(p.Stack))...)
+	case r.Outcome == Released, d.ext.err() != nil: // its context has ended, and that is told
+		s.log.Debug("handler failed", d.attrs("error", r.Err)...)
 	default:
-		s.log.Warn("handler failed: the message is retried", d.attrs("error", err, "delay", delay)...)
+		s.log.Warn("handler failed: the message is retried", d.attrs("error", r.Err, "delay", r.Delay)...)
 	}
 }
 
@@ -230,11 +250,11 @@ func (s *Subscription) givenUp(o outgoing) bool {
 // change makes one try to hand deliveries back.
 func (s *Subscription) change(back []outgoing, try int) []error {
 	now := time.Now()
-	limit := maxCall
+	limit := settleLimit
 	changes := make([]queue.Change, len(back))
 	for i, o := range back {
 		h, _ := o.d.ext.current()
-		limit = min(limit, callLimit(h.end().Sub(now)))
+		limit = min(limit, callLimit(h.end().Sub(now), nil))
 		changes[i] = queue.Change{Receipt: o.d.ext.receipt, Timeout: h.clip(now, o.r.Delay)}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027

@@ -39,16 +39,23 @@ func floorSeconds(d time.Duration) time.Duration {
 type hold struct {
 	timeout time.Duration // what the receive and every extension ask for; 0 = SQS hides nothing
 	limit   time.Time     // no extension may end later
+	refused time.Time     // SQS refuses a timeout that ends later
 	since   time.Time     // when the timeout that runs now began
 	granted time.Duration // how long it runs from there
 }
 
 // newHold is the hold of a message whose receive was sent and answered at the
-// given times. SQS counts the limit from the request and the timeout from the
+// given times. SQS counts its limit from the request and the timeout from the
 // answer (R18), so each takes the instant that is safe.
 func newHold(sent, answered time.Time, timeout, longest time.Duration) hold {
-	limit := sent.Add(min(longest, maxHold-holdMargin))
-	return hold{timeout: timeout, limit: limit, since: answered, granted: timeout}
+	refused := sent.Add(maxHold - holdMargin)
+	return hold{
+		timeout: timeout,
+		limit:   earlier(answered.Add(longest), refused),
+		refused: refused,
+		since:   answered,
+		granted: timeout,
+	}
 }
 
 // extended is the hold after SQS granted an extension that was sent at the
@@ -76,26 +83,27 @@ func (h hold) end() time.Time {
 	return end
 }
 
-// ask is the timeout that an extension sent now has to ask for: the plain
-// timeout, or what is left of the limit in whole seconds, since SQS refuses
-// and does not clip (V5). It is zero when no call would lengthen the hold by
-// as much as a second. last says that no further extension can follow.
-func (h hold) ask(now time.Time) (d time.Duration, last bool) {
-	left := h.limit.Sub(now)
+// ask is the timeout that an extension sent at t has to ask for: the plain
+// timeout, or what is left of the limit in whole seconds, since SQS refuses and
+// does not clip (V5). It is zero when no call would lengthen the hold by as much
+// as a second.
+func (h hold) ask(t time.Time) time.Duration {
+	left := h.limit.Sub(t)
 	if left >= h.timeout {
-		return h.timeout, left-h.timeout < second
+		return h.timeout
 	}
-	d = floorSeconds(left)
-	if now.Add(d).Sub(h.since.Add(h.granted)) < second {
-		return 0, true
+	d := floorSeconds(left)
+	if t.Add(d).Sub(h.since.Add(h.granted)) < second {
+		return 0
 	}
-	return d, true
+	return d
 }
 
-// clip is the delay that can be set now: d in whole seconds, at most what is
-// left of the limit.
-func (h hold) clip(now time.Time, d time.Duration) time.Duration {
-	return min(ceilSeconds(d), floorSeconds(h.limit.Sub(now)))
+// clip is the delay that can be set at t: d in whole seconds, as far as SQS
+// allows.
+func (h hold) clip(t time.Time, d time.Duration) time.Duration {
+	most := floorSeconds(h.refused.Sub(t))
+	return min(ceilSeconds(min(d, most)), most)
 }
 
 // passed reports whether t has come. It asks the monotonic and the wall
@@ -103,4 +111,18 @@ func (h hold) clip(now time.Time, d time.Duration) time.Duration {
 // not wait for it (B161).
 func passed(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

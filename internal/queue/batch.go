@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,11 +14,15 @@ const maxSenders = 64
 
 // An entry is one delete or change on its way.
 type entry struct {
-	receipt string
-	timeout time.Duration
-	limit   time.Duration
-	leaveBy time.Time
-	result  chan result // buffered: a sender never waits for the caller
+	receipt  string
+	timeout  time.Duration
+	leaveBy  time.Time   // how long it may wait for company
+	deadline time.Time   // when its result has to be there
+	result   chan result // buffered: a sender never waits for the caller
+
+	// Guarded by the batcher's lock.
+	taken bool // by a sender: there will be a result
+	dead  bool // nobody waits for it any more
 }
 
 type result struct {
@@ -43,20 +48,34 @@ type batcher struct {
 	running sync.WaitGroup // senders and timers
 }
 
-// do sends e in company and returns its result.
+// do sends e in company and returns its result, at its deadline at the latest.
 func (b *batcher) do(e *entry, d Deadline) result {
-	e.leaveBy, e.limit = d.LeaveBy, d.Limit
+	now := time.Now()
+	e.leaveBy = d.LeaveBy
+	e.deadline = now.Add(max(0, d.LeaveBy.Sub(now)) + d.Limit)
 	e.result = make(chan result, 1)
 	b.add(e)
+	return b.await(e, d.Withdrawn)
+}
+
+// await returns the result of e. It gives up an entry that has not left when it
+// is withdrawn or its deadline comes; one that has left has its result by then.
+func (b *batcher) await(e *entry, withdrawn <-chan struct{}) result {
+	timer := time.NewTimer(time.Until(e.deadline))
+	defer timer.Stop()
+	var err error
 	select {
 	case r := <-e.result:
 		return r
-	case <-d.Withdrawn:
-		if b.withdraw(e) {
-			return result{err: ErrWithdrawn}
-		}
-		return <-e.result
+	case <-withdrawn:
+		err = ErrWithdrawn
+	case <-timer.C:
+		err = errNoSender
 	}
+	if b.giveUp(e) {
+		return result{time.Now(), err}
+	}
+	return <-e.result
 }
 
 // now sends a batch as it is.
@@ -79,17 +98,19 @@ func (b *batcher) add(e *entry) {
 	}
 }
 
-func (b *batcher) withdraw(e *entry) bool {
+// giveUp takes e back. It is false if a sender has it.
+func (b *batcher) giveUp(e *entry) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, p := range b.pending {
-		if p == e {
-			b.pending = append(b.pending[:i], b.pending[i+1:]...)
-			b.arm()
-			return true
-		}
+	if e.taken {
+		return false
 	}
-	return false
+	e.dead = true
+	if i := slices.Index(b.pending, e); i >= 0 {
+		b.pending = slices.Delete(b.pending, i, i+1)
+		b.arm()
+	}
+	return true
 }
 
 func (b *batcher) flush() {
@@ -156,15 +177,30 @@ func (b *batcher) dispatch(batch []*entry) {
 
 func (b *batcher) sender() {
 	for {
-		b.mu.Lock()
-		if len(b.due) == 0 {
-			b.senders--
-			b.mu.Unlock()
+		batch, ok := b.next()
+		if !ok {
 			return
 		}
-		batch := b.due[0]
-		b.due = b.due[1:]
-		b.mu.Unlock()
-		b.send(batch)
+		if len(batch) > 0 {
+			b.send(batch)
+		}
 	}
+}
+
+// next takes the batch that has waited longest, less the entries that were given
+// up meanwhile.
+func (b *batcher) next() (batch []*entry, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.due) == 0 {
+		b.senders--
+		return nil, false
+	}
+	batch = slices.DeleteFunc(b.due[0], func(e *entry) bool { return e.dead })
+	b.due[0] = nil
+	b.due = b.due[1:]
+	for _, e := range batch {
+		e.taken = true
+	}
+	return batch, true
 }

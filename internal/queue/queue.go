@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/fips140"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -137,12 +138,14 @@ var (
 // A Deadline bounds one call.
 type Deadline struct {
 	LeaveBy   time.Time       // how long it may wait for company; a time past = leave now
-	Limit     time.Duration   // how long the request may take
+	Limit     time.Duration   // how long it may take from then on
 	Withdrawn <-chan struct{} // closed = forget it, if it has not left
 }
 
 // ErrWithdrawn is the result of a call that was withdrawn before it left.
 var ErrWithdrawn = errors.New("withdrawn before it was sent")
+
+var errNoSender = fmt.Errorf("%d calls are under way and none has ended in time", maxSenders)
 
 // Delete deletes the message behind receipt.
 func (q *Queue) Delete(receipt string, d Deadline) error {
@@ -168,24 +171,25 @@ type Change struct {
 func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) []error {
 	entries := make([]*entry, len(changes))
 	for i, c := range changes {
-		entries[i] = &entry{receipt: c.Receipt, timeout: c.Timeout, limit: limit, result: make(chan result, 1)}
+		entries[i] = &entry{receipt: c.Receipt, timeout: c.Timeout, result: make(chan result, 1)}
 	}
 	errs := make([]error, 0, len(changes))
+	await := func(entries []*entry) {
+		for _, e := range entries {
+			errs = append(errs, q.changes.await(e, nil).err)
+		}
+	}
 	for batch := range slices.Chunk(entries, q.changes.size) {
-		q.changes.now(batch)
+		for _, e := range batch {
+			e.deadline = time.Now().Add(limit)
+		}
+		q.changes.now(slices.Clone(batch))
 		if inOrder {
-			errs = await(errs, batch)
+			await(batch)
 		}
 	}
 	if !inOrder {
-		errs = await(errs, entries)
-	}
-	return errs
-}
-
-func await(errs []error, batch []*entry) []error {
-	for _, e := range batch {
-		errs = append(errs, (<-e.result).err)
+		await(entries)
 	}
 	return errs
 }
@@ -247,7 +251,7 @@ func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context
 		q.sendSingle(batch[0], single)
 		return
 	}
-	ctx, cancel := context.WithTimeout(q.base, limitOf(batch))
+	ctx, cancel := context.WithDeadline(q.base, earliest(batch))
 	defer cancel()
 	sent := time.Now()
 	ok, failed, err := call(ctx)
@@ -266,7 +270,7 @@ func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context
 }
 
 func (q *Queue) sendSingle(e *entry, single func(context.Context, *entry) error) {
-	ctx, cancel := context.WithTimeout(q.base, e.limit)
+	ctx, cancel := context.WithDeadline(q.base, e.deadline)
 	defer cancel()
 	sent := time.Now()
 	e.result <- result{sent, single(ctx, e)}
@@ -314,12 +318,14 @@ func position(id *string, n int) (int, bool) {
 	return i, err == nil && i >= 0 && i < n
 }
 
-func limitOf(batch []*entry) time.Duration {
-	limit := batch[0].limit
+func earliest(batch []*entry) time.Time {
+	first := batch[0].deadline
 	for _, e := range batch[1:] {
-		limit = min(limit, e.limit)
+		if e.deadline.Before(first) {
+			first = e.deadline
+		}
 	}
-	return limit
+	return first
 }
 
 func seconds(d time.Duration) int32 { return int32(d / time.Second) }
