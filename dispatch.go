@@ -98,8 +98,9 @@ func (s *Subscription) loop(ctx context.Context) error {
 	defer nextReceive.Stop()
 	defer l.publish()
 
-	for !l.stopping || l.receiver.open > 0 || len(l.held) > 0 {
-		l.heedStops() // before anything is started: select picks any of the cases that are ready
+	// Stops are heeded before anything is started, and before it is asked whether
+	// all is done: select picks any of the cases that are ready.
+	for l.heedStops(); !l.stopping || l.receiver.open > 0 || len(l.held) > 0; l.heedStops() {
 		l.startReady()
 		if at := l.receive(); at.IsZero() {
 			nextReceive.Stop()
