@@ -170,7 +170,7 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 		}
 		now = time.Now()
 		left := end.Sub(now)
-		again := now.Add(retryPause(left, try))
+		again := earlier(now.Add(retryPause(left, try)), end)
 		due = again.Add(min(e.lead, left/10))
 		if err := sleepUntil(timer, again, interrupt); err != nil {
 			return err
