@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -192,17 +193,30 @@ func TestFaultErrorAfterTheEffect(t *testing.T) {
 	})
 }
 
-// S16: an error without a JSON document has a status and no code.
+// What the server would have said is lost, be it good or bad.
+func TestFaultErrorAfterACallThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.url = "none"
+		f.inject("ReceiveMessage", sqstest.Fault{Code: "ServiceUnavailable", Message: "down", After: true})
+		_, err := f.tryReceive(t.Context())
+		f.wantError(err, "ServiceUnavailable", "down")
+	})
+}
+
+// S16: an error without a JSON document has a status and no code. The SDK makes one up for an empty body only.
 func TestFaultBareStatusAndForeignBody(t *testing.T) {
-	for _, fault := range []sqstest.Fault{{Status: 503}, {Status: 503, Body: "<html>down</html>"}} {
+	for body, code := range map[string]string{"": "UnknownError", "<html>down</html>": ""} {
 		bubble(t, func(t *testing.T, f *fixture) {
 			f.standard()
-			f.inject("ReceiveMessage", fault)
+			f.inject("ReceiveMessage", sqstest.Fault{Status: 503, Body: body})
 			_, err := f.tryReceive(t.Context())
-			var api smithy.APIError
 			var response *awshttp.ResponseError
-			if errors.As(err, &api) && fault.Body != "" || !errors.As(err, &response) || response.HTTPStatusCode() != 503 {
+			if !errors.As(err, &response) || response.HTTPStatusCode() != 503 {
 				t.Errorf("error %v", err)
+			}
+			var api smithy.APIError
+			if errors.As(err, &api) != (code != "") || code != "" && api.ErrorCode() != code {
+				t.Errorf("body %q: error %v", body, err)
 			}
 		})
 	}
@@ -329,15 +343,17 @@ func TestCallOfADeletedMessageNamesIt(t *testing.T) {
 }
 
 func TestCancelledContextNeverReachesTheServer(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fixture) {
-		f.standard()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := f.tryReceive(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v", err)
-		}
-		if got := len(f.Calls()); got != 1 {
-			t.Errorf("%d calls, want 1", got)
-		}
-	})
+	s := sqstest.NewServer()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := http.NewRequestWithContext(ctx, "POST", "https://sqs.us-east-1.amazonaws.com/", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().Options().HTTPClient.Do(r); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if got := len(s.Calls()); got != 0 {
+		t.Errorf("%d calls, want none", got)
+	}
 }

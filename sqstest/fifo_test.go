@@ -308,6 +308,10 @@ func TestRetriedReceiveFailsAfterAnythingWasDoneWithItsMessages(t *testing.T) {
 		"delete": func(f *fixture, m []types.Message) { f.must(f.delete(m[0])) },
 		"change": func(f *fixture, m []types.Message) { f.must(f.change(m[0], 30)) },
 		"lapse":  func(*fixture, []types.Message) { time.Sleep(30 * time.Second) },
+		"another receive": func(f *fixture, _ []types.Message) {
+			time.Sleep(30 * time.Second)
+			f.receive()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fixture) {

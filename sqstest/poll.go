@@ -68,7 +68,8 @@ func (x *exchange) wait(q *queue, p *poll) ([]delivery, error) {
 	}
 }
 
-// take receives for a poll what is there at time at.
+// take receives for a poll what is there at time at. A message received with a timeout of 0 is in flight too, until the
+// queue is advanced next: so one response has it once (R11).
 func (q *queue) take(p *poll, at time.Time) ([]delivery, error) {
 	visibility := time.Duration(p.visibility) * time.Second
 	if p.visibility < 0 {
@@ -104,7 +105,6 @@ func (q *queue) take(p *poll, at time.Time) ([]delivery, error) {
 	if p.attemptID != "" && len(found) > 0 {
 		q.attempts.put(p.attemptID, found, at)
 	}
-	q.advance(at) // a timeout of 0 is over at once (R11)
 	p.log(found, visibility)
 	return found, nil
 }
@@ -133,7 +133,6 @@ func (q *queue) repeat(p *poll, earlier attempt, at time.Time, visibility time.D
 	for _, d := range earlier {
 		q.hide(d.m, at.Add(visibility))
 	}
-	q.advance(at)
 	p.log(earlier, visibility)
 	return earlier, nil
 }

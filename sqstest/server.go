@@ -134,11 +134,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func decode(op string, body []byte) (input, error) {
-	make, ok := operations[op]
+	newInput, ok := operations[op]
 	if !ok {
 		return nil, invalidAction.errorf("The action %s is not valid for this endpoint.", op)
 	}
-	in := make()
+	in := newInput()
 	if err := json.Unmarshal(body, in); err != nil {
 		return nil, serializationException.errorf("%s", err)
 	}

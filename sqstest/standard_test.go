@@ -328,6 +328,8 @@ func TestAttributeLagDelaysSettings(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.AttributeLag = time.Minute
 		f.standard()
+		f.send("a")
+		f.receiveOne(visibility(3600)) // something that happens later must not hold the settings up
 		f.set("VisibilityTimeout", "100")
 		f.set("DelaySeconds", "1")
 		time.Sleep(time.Minute - time.Nanosecond)
