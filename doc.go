@@ -5,7 +5,8 @@
 // What the handler returns decides what becomes of the message: nil deletes it,
 // an error makes it visible again after a delay.
 //
-//	sub, err := sqsub.Subscribe(ctx, sqs.NewFromConfig(cfg), "reports", render)
+//	client := sqs.NewFromConfig(cfg, sqsub.Connections(32))
+//	sub, err := sqsub.Subscribe(ctx, client, "reports", render, sqsub.WithConcurrency(32))
 //	if err != nil {
 //		log.Fatal(err)
 //	}

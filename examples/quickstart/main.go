@@ -27,6 +27,9 @@ import (
 // hidden after the process that renders it has crashed.
 const visibility = 2 * time.Second
 
+// concurrency is how many reports are rendered at once.
+const concurrency = 32
+
 func main() {
 	queue := flag.String("queue", "", "the name, URL or ARN of a standard `queue` on AWS, one that is there to be played with")
 	flag.Parse()
@@ -51,7 +54,8 @@ func onAWS(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	return consume(ctx, sqs.NewFromConfig(cfg), queue, &timeline{})
+	client := sqs.NewFromConfig(cfg, sqsub.Connections(concurrency))
+	return consume(ctx, client, queue, &timeline{})
 }
 
 // consume renders reports until ctx ends. Those that it has received by then it
@@ -60,6 +64,7 @@ func consume(ctx context.Context, client *sqs.Client, queue string, tl *timeline
 	tl.begin(ctx)
 	sub, err := sqsub.Subscribe(ctx, client, queue, tl.watch(render),
 		sqsub.WithVisibility(visibility),
+		sqsub.WithConcurrency(concurrency),
 		sqsub.WithWaitTime(time.Second), // so that Ctrl-C is quick; the default, 20 s, is cheaper
 		sqsub.WithHooks(tl.hooks()))
 	if err != nil {
