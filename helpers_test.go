@@ -37,6 +37,7 @@ type fixture struct {
 	received int
 	results  []result
 	foreign  []types.Message
+	meddled  map[string]bool // receipt handles that others used
 }
 
 // A run is one call of a handler. Times count from the start of the test.
@@ -44,7 +45,8 @@ type run struct {
 	body     string
 	count    int // receive count
 	from, to time.Duration
-	cause    error // of its context's end, when it returned
+	ended    time.Duration // when its context did, if it did before it returned
+	cause    error         // of that
 }
 
 // A result is the outcome of one delivery.
@@ -56,11 +58,12 @@ type result struct {
 
 // bubble runs a test in a synctest bubble, which fails if the test leaves a
 // goroutine or a timer behind. The queue is a FIFO queue if its name says so;
-// its attributes are given as names and values in turn.
+// its attributes are given as names and values in turn. In the bubble f stands
+// in for t.
 func bubble(t *testing.T, queue string, test func(f *fixture), attributes ...string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{T: t, Server: sqstest.NewServer(), queue: queue, start: time.Now(), sent: map[string]string{}}
+		f := &fixture{T: t, Server: sqstest.NewServer(), queue: queue, start: time.Now(), sent: map[string]string{}, meddled: map[string]bool{}}
 		f.client = f.Client()
 		f.url = f.create(queue, attributes...)
 		test(f)
@@ -163,10 +166,21 @@ func (f *fixture) recorded(handler sqsub.Handler) sqsub.Handler {
 		i := len(f.runs)
 		f.runs = append(f.runs, run{body: d.Body(), count: d.ReceiveCount(), from: f.now()})
 		f.mu.Unlock()
-		defer func() {
+		ended := func() {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.runs[i].to, f.runs[i].cause = f.now(), context.Cause(ctx)
+			if r := &f.runs[i]; r.cause == nil {
+				r.ended, r.cause = f.now(), context.Cause(ctx)
+			}
+		}
+		stop := context.AfterFunc(ctx, ended)
+		defer func() {
+			if !stop() {
+				ended()
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.runs[i].to = f.now()
 		}()
 		return handler(ctx, d)
 	}
@@ -304,6 +318,22 @@ func (f *fixture) Foreign() []types.Message {
 	return slices.Clone(f.foreign)
 }
 
+// meddle has somebody else delete a message that is held, or make it visible,
+// by its own receipt handle.
+func (f *fixture) meddle(receipt, op string) {
+	f.Helper()
+	f.meddled[receipt] = true
+	var err error
+	if op == deleteOp {
+		_, err = f.client.DeleteMessage(f.Context(), &sqs.DeleteMessageInput{QueueUrl: &f.url, ReceiptHandle: &receipt})
+	} else {
+		_, err = f.client.ChangeMessageVisibility(f.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: &f.url, ReceiptHandle: &receipt})
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
 // An entry is one delete or one change of one message, alone or in a batch.
 type entry struct {
 	op         string // of the single call
@@ -385,6 +415,7 @@ func (f *fixture) checkCalls() {
 	for _, e := range f.entries() {
 		before, ok := last[e.receipt]
 		switch {
+		case f.meddled[e.receipt]:
 		case e.done < 0:
 			f.Errorf("still open: %v", e)
 		case ok && before.op == changeOp && e.op == changeOp && before.done > e.at:

@@ -123,18 +123,18 @@ func TestFractionsRoundUp(t *testing.T) {
 		f.send("m")
 		sub := f.subscribe(works(5*time.Second), sqsub.WithVisibility(1200*time.Millisecond), sqsub.WithWaitTime(2500*time.Millisecond))
 		if got := sub.Visibility(); got != 2*time.Second {
-			t.Errorf("Visibility() = %v, want 2s", got)
+			f.Errorf("Visibility() = %v, want 2s", got)
 		}
 		f.wait(10 * time.Second)
 		f.stop(sub)
 		for _, c := range f.calls(receiveOp) {
 			if c.Visibility != 2 || c.WaitSeconds != 3 {
-				t.Errorf("a receive asks for %d s and waits for %d s, want 2 and 3", c.Visibility, c.WaitSeconds)
+				f.Errorf("a receive asks for %d s and waits for %d s, want 2 and 3", c.Visibility, c.WaitSeconds)
 			}
 		}
 		for _, e := range f.changes() {
 			if e.visibility != 2*time.Second {
-				t.Errorf("%v, want 2s", e)
+				f.Errorf("%v, want 2s", e)
 			}
 		}
 	})
@@ -144,7 +144,7 @@ func TestLastOptionCounts(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		sub := f.subscribe(works(0), sqsub.WithVisibility(-1), nil, sqsub.WithVisibility(40*time.Second))
 		if got := sub.Visibility(); got != 40*time.Second {
-			t.Errorf("Visibility() = %v, want 40s", got)
+			f.Errorf("Visibility() = %v, want 40s", got)
 		}
 	})
 }
@@ -159,25 +159,25 @@ func TestDefaults(t *testing.T) {
 		}
 		sub, err := sqsub.Subscribe(context.Background(), f.client, f.queue, f.recorded(fails(errHandler)), sqsub.WithLogger(nil))
 		if err != nil {
-			t.Fatal(err)
+			f.Fatal(err)
 		}
 		f.watch(sub)
 		f.wait(0)
 		if n := sub.Stats().Received; n < 10 {
-			t.Errorf("%d messages received, want as many as the default concurrency", n)
+			f.Errorf("%d messages received, want as many as the default concurrency", n)
 		}
 		c := f.calls(receiveOp)[0]
 		if c.Visibility != 30 || c.WaitSeconds != 20 || c.MaxMessages != 10 {
-			t.Errorf("the first receive asks for %d messages, %d s hidden, and waits for %d s; want 10, 30, 20", c.MaxMessages, c.Visibility, c.WaitSeconds)
+			f.Errorf("the first receive asks for %d messages, %d s hidden, and waits for %d s; want 10, 30, 20", c.MaxMessages, c.Visibility, c.WaitSeconds)
 		}
 		f.wait(900 * time.Millisecond) // before any of them comes back
 		for _, e := range f.changes() {
 			if e.visibility != time.Second {
-				t.Errorf("%v, want a first retry delay of at most a second", e)
+				f.Errorf("%v, want a first retry delay of at most a second", e)
 			}
 		}
 		if len(f.logged("level=WARN", "handler failed")) == 0 {
-			t.Error("the default logger was not used")
+			f.Error("the default logger was not used")
 		}
 	})
 }
@@ -190,7 +190,7 @@ func TestConcurrencyWithoutBound(t *testing.T) {
 		f.subscribe(works(time.Second), sqsub.WithConcurrency(math.MaxInt), sqsub.WithPrefetch(math.MaxInt))
 		f.wait(500 * time.Millisecond)
 		if n := len(f.Runs()); n != 30 {
-			t.Errorf("%d handlers run, want 30", n)
+			f.Errorf("%d handlers run, want 30", n)
 		}
 	})
 }

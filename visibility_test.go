@@ -1,6 +1,9 @@
 package sqsub
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"math"
 	"testing"
 	"time"
@@ -89,33 +92,31 @@ func TestAsk(t *testing.T) {
 		sent, granted    time.Duration // the extension before; zero = none, the receive's own timeout runs
 		now              time.Duration
 		want             time.Duration
-		last             bool
 	}{
 		{name: "plain", timeout: 30 * s, longest: 12 * h, now: 15 * s, want: 30 * s},
 		{name: "one second", timeout: 1 * s, longest: 12 * h, now: s / 2, want: 1 * s},
 		{name: "two seconds, for 1.5 asked", timeout: ceilSeconds(3 * s / 2), longest: 12 * h, now: 1 * s, want: 2 * s},
-		{name: "the most: no call gains", timeout: 12 * h, longest: 12 * h, now: 6 * h, want: 0, last: true},
-		{name: "a second less than the most", timeout: 12*h - s, longest: 12 * h, now: 6*h - s/2, want: 0, last: true},
-		{name: "the margin less than the most", timeout: 12*h - 5*s, longest: 12 * h, now: 6*h - 5*s/2, want: 0, last: true},
-		{name: "a gain of less than a second", timeout: 12*h - 5500*time.Millisecond, longest: 12 * h, now: 6 * h, want: 0, last: true},
-		{name: "a gain of a second", timeout: 12*h - 6*s, longest: 12 * h, now: 6*h - 3*s, want: 6*h - 2*s, last: true},
-		{name: "the limit inside a half", timeout: 60 * s, longest: 70 * s, now: 30 * s, want: 40 * s, last: true},
-		{name: "the limit at the end of the next", timeout: 60 * s, longest: 90 * s, now: 30 * s, want: 60 * s, last: true},
-		{name: "less than a second beyond it", timeout: 60 * s, longest: 90*s + s/2, now: 30 * s, want: 60 * s, last: true},
+		{name: "the most: no call gains", timeout: 12 * h, longest: 12 * h, now: 6 * h, want: 0},
+		{name: "a second less than the most", timeout: 12*h - s, longest: 12 * h, now: 6*h - s/2, want: 0},
+		{name: "the margin less than the most", timeout: 12*h - 5*s, longest: 12 * h, now: 6*h - 5*s/2, want: 0},
+		{name: "a gain of less than a second", timeout: 12*h - 5500*time.Millisecond, longest: 12 * h, now: 6 * h, want: 0},
+		{name: "a gain of a second", timeout: 12*h - 6*s, longest: 12 * h, now: 6*h - 3*s, want: 6*h - 2*s},
+		{name: "the limit inside a half", timeout: 60 * s, longest: 70 * s, now: 30 * s, want: 40 * s},
+		{name: "the limit at the end of the next", timeout: 60 * s, longest: 90 * s, now: 30 * s, want: 60 * s},
+		{name: "less than a second beyond it", timeout: 60 * s, longest: 90*s + s/2, now: 30 * s, want: 60 * s},
 		{name: "a second beyond it", timeout: 60 * s, longest: 91 * s, now: 30 * s, want: 60 * s},
-		{name: "a fraction is clipped", timeout: 30 * s, longest: 40 * s, now: 15*s + 300*time.Millisecond, want: 24 * s, last: true},
-		{name: "a retry that can gain no more", timeout: 30 * s, longest: 31*s - 1, now: 16 * s, want: 0, last: true},
-		{name: "after the last", timeout: 30 * s, longest: 45 * s, sent: 15 * s, granted: 30 * s, now: 30 * s, want: 0, last: true},
-		{name: "after a clipped one", timeout: 30 * s, longest: 40 * s, sent: 15 * s, granted: 25 * s, now: 30 * s, want: 0, last: true},
-		{name: "beyond the limit", timeout: 30 * s, longest: 40 * s, now: 41 * s, want: 0, last: true},
+		{name: "a fraction is clipped", timeout: 30 * s, longest: 40 * s, now: 15*s + 300*time.Millisecond, want: 24 * s},
+		{name: "a retry that can gain no more", timeout: 30 * s, longest: 31*s - 1, now: 16 * s, want: 0},
+		{name: "after the last", timeout: 30 * s, longest: 45 * s, sent: 15 * s, granted: 30 * s, now: 30 * s, want: 0},
+		{name: "after a clipped one", timeout: 30 * s, longest: 40 * s, sent: 15 * s, granted: 25 * s, now: 30 * s, want: 0},
+		{name: "beyond the limit", timeout: 30 * s, longest: 40 * s, now: 41 * s, want: 0},
 	} {
 		hold := newHold(at(0), at(0), c.timeout, c.longest)
 		if c.granted > 0 {
 			hold = hold.extended(at(c.sent), c.granted)
 		}
-		got, last := hold.ask(at(c.now))
-		if got != c.want || last != c.last {
-			t.Errorf("%s: asks for %v, last %v; want %v, %v", c.name, got, last, c.want, c.last)
+		if got := hold.ask(at(c.now)); got != c.want {
+			t.Errorf("%s: asks for %v, want %v", c.name, got, c.want)
 		}
 	}
 }
@@ -132,7 +133,7 @@ func TestAskKeepsItsPromises(t *testing.T) {
 						break // far from the limit
 					}
 					now := hold.due().Add(late)
-					ask, last := hold.ask(now)
+					ask := hold.ask(now)
 					if ask == 0 {
 						break
 					}
@@ -144,9 +145,6 @@ func TestAskKeepsItsPromises(t *testing.T) {
 						t.Fatalf("timeout %v: no guard before the end", timeout)
 					}
 					hold = hold.extended(now, ask)
-					if next, _ := hold.ask(hold.due()); last && next != 0 {
-						t.Fatalf("timeout %v, limit %v: %v follows the last", timeout, longest, next)
-					}
 				}
 			}
 		}
@@ -203,14 +201,22 @@ func TestPassed(t *testing.T) {
 }
 
 func TestCallLimit(t *testing.T) {
-	for _, c := range []struct{ left, want time.Duration }{
-		{6 * h, 5 * s},
-		{15 * s, 3750 * time.Millisecond},
-		{475 * time.Millisecond, 250 * time.Millisecond},
-		{100 * time.Millisecond, 100 * time.Millisecond},
+	slow := fmt.Errorf("wrapped: %w", context.DeadlineExceeded)
+	for _, c := range []struct {
+		left    time.Duration
+		failure error
+		want    time.Duration
+	}{
+		{6 * h, nil, 10 * s},
+		{15 * s, nil, 3750 * time.Millisecond},
+		{15 * s, io.ErrUnexpectedEOF, 3750 * time.Millisecond},
+		{12 * s, slow, 6 * s}, // B002
+		{475 * time.Millisecond, nil, 250 * time.Millisecond},
+		{100 * time.Millisecond, nil, 100 * time.Millisecond},
+		{100 * time.Millisecond, slow, 100 * time.Millisecond},
 	} {
-		if got := callLimit(c.left); got != c.want {
-			t.Errorf("with %v left a call may take %v, want %v", c.left, got, c.want)
+		if got := callLimit(c.left, c.failure); got != c.want {
+			t.Errorf("with %v left after %v a call may take %v, want %v", c.left, c.failure, got, c.want)
 		}
 	}
 }
