@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -28,6 +27,7 @@ var consumers = []consumer{
 	{"gocloud", gocloud},
 	{"sqsub-single", subscription(sqsub.WithBatchDelay(0))},
 	{"sqsub", subscription()},
+	{"sqsub-prefetch", subscription(sqsub.WithPrefetch(100))},
 }
 
 // rawLoops is what one writes by hand: a tenth as many loops as handlers, each
@@ -103,7 +103,7 @@ func gocloud(ctx context.Context, _ testing.TB, client *sqs.Client, url string, 
 func subscription(opts ...sqsub.Option) func(context.Context, testing.TB, *sqs.Client, string, int) func() {
 	return func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int) func() {
 		opts := append([]sqsub.Option{
-			sqsub.WithConcurrency(concurrency), sqsub.WithVisibility(30 * time.Second), sqsub.WithLogger(slog.New(slog.DiscardHandler)),
+			sqsub.WithConcurrency(concurrency), sqsub.WithVisibility(30 * time.Second), quiet,
 		}, opts...)
 		sub, err := sqsub.Subscribe(ctx, client, url, func(context.Context, *sqsub.Delivery) error { return nil }, opts...)
 		if err != nil {
