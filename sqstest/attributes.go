@@ -249,6 +249,5 @@ func (in *setQueueAttributes) run(x *exchange) (any, error) {
 	} else {
 		q.settings = changed
 	}
-	q.advance(x.now) // the retention may be shorter now
 	return nil, nil
 }

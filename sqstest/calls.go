@@ -35,8 +35,11 @@ type Entry struct {
 // A receive whose client has left can still take messages, if StrandAbandonedPolls says so; they are among the
 // entries of its call.
 func (s *Server) Calls() []Call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.lock()
+	defer s.unlock()
+	for _, q := range s.queues {
+		q.advance(s.now) // for what abandoned polls have taken
+	}
 	calls := make([]Call, len(s.calls))
 	for i, c := range s.calls {
 		calls[i] = c.clone()

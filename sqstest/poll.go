@@ -54,7 +54,7 @@ func (x *exchange) wait(q *queue, p *poll) ([]delivery, error) {
 		}
 		x.lock()
 		if err := x.ctx().Err(); err != nil {
-			p.abandoned = x.StrandAbandonedPolls && !q.gone
+			p.abandoned = x.StrandAbandonedPolls
 			return nil, err
 		}
 		if q.gone {

@@ -296,6 +296,10 @@ func TestAbandonedPollTakesWhatBecameVisibleMeanwhile(t *testing.T) {
 		defer cancel()
 		<-f.poll(ctx, visibility(100)).done // takes a at 10 s, until 110 s
 		time.Sleep(59 * time.Second)        // now it is 60 s
+		calls := f.Calls() // which has to know without being told by another call
+		if e := calls[len(calls)-1].Entries; len(e) != 1 || e[0].Visibility != 100 {
+			t.Errorf("the abandoned poll took %v", e)
+		}
 		f.wantStates("a in flight 50s", "b visible")
 	})
 }
@@ -340,6 +344,9 @@ func TestDeletingTheQueueEndsItsPolls(t *testing.T) {
 		for _, p := range []*polling{p, other} {
 			<-p.done
 			f.wantError(p.err, "AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
+			if p.took != 0 {
+				t.Errorf("poll ended after %v, want at once", p.took)
+			}
 		}
 	})
 }

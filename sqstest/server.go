@@ -109,8 +109,8 @@ type input interface {
 }
 
 // ServeHTTP answers one request of SQS's JSON protocol. It accepts any path: the operation is in the X-Amz-Target
-// header, the queue in the body (W2).
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// header, the queue in the body.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { // any path: W2, W15
 	arrived := time.Now()
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsub/sqsub/sqstest"
 )
 
 func TestReceivedMessageIsHiddenUntilItsTimeoutLapses(t *testing.T) {
@@ -197,6 +199,14 @@ func TestForeignHandleIsInvalid(t *testing.T) {
 		text = `The receipt handle "` + *foreign.ReceiptHandle + `" is not valid for this queue.`
 		f.wantError(f.delete(foreign), "ReceiptHandleIsInvalid", text)
 		f.wantError(f.change(foreign, 1), "ReceiptHandleIsInvalid", text)
+
+		there := &fixture{T: t, Server: sqstest.NewServer()}
+		there.client = there.Client()
+		there.standard()
+		there.send("a")
+		elsewhere := there.receiveOne()
+		f.wantError(f.delete(elsewhere), "ReceiptHandleIsInvalid",
+			`The input receipt handle "`+*elsewhere.ReceiptHandle+`" is not a valid receipt handle.`)
 	})
 }
 
