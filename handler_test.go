@@ -1,0 +1,484 @@
+package sqsub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqsub/sqsub"
+	"github.com/sqsub/sqsub/sqstest"
+)
+
+// returns is a handler's way to end, and what has to come of it.
+type returns struct {
+	name    string
+	handler sqsub.Handler
+	outcome sqsub.Outcome
+	delay   time.Duration // of a change; negative = there is none
+	deletes int
+	lost    sqsub.Outcome // the outcome if the visibility was lost meanwhile
+}
+
+func panics(value any) sqsub.Handler {
+	return func(context.Context, *sqsub.Delivery) error { panic(value) }
+}
+
+func exits(context.Context, *sqsub.Delivery) error {
+	runtime.Goexit()
+	return nil
+}
+
+// The retry delay of these tests.
+const plainDelay = 7 * time.Second
+
+func plainly(*sqsub.Delivery, error) time.Duration { return plainDelay }
+
+var verdicts = []returns{
+	{"nil", fails(nil), sqsub.Deleted, -1, 1, sqsub.Deleted},
+	{"an error", fails(errHandler), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"a context's error", fails(context.Canceled), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"ErrShutdown without a stop", fails(sqsub.ErrShutdown), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"ErrVisibilityLost without a loss", fails(sqsub.ErrVisibilityLost), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"RetryAfter", fails(sqsub.RetryAfter(90*time.Second, errHandler)), sqsub.Retried, 90 * time.Second, 0, sqsub.Lost},
+	{"RetryAfter without a reason", fails(sqsub.RetryAfter(90*time.Second, nil)), sqsub.Retried, 90 * time.Second, 0, sqsub.Lost},
+	{"RetryAfter of a fraction", fails(sqsub.RetryAfter(1200*time.Millisecond, nil)), sqsub.Retried, 2 * time.Second, 0, sqsub.Lost},
+	{"RetryAfter zero", fails(sqsub.RetryAfter(0, nil)), sqsub.Retried, 0, 0, sqsub.Lost},
+	{"RetryAfter less than zero", fails(sqsub.RetryAfter(-time.Hour, nil)), sqsub.Retried, 0, 0, sqsub.Lost},
+	{"RetryAfter, wrapped", fails(fmt.Errorf("render: %w", sqsub.RetryAfter(3*time.Second, errHandler))), sqsub.Retried, 3 * time.Second, 0, sqsub.Lost},
+	{"RetryAfter, joined", fails(errors.Join(errHandler, sqsub.RetryAfter(3*time.Second, nil))), sqsub.Retried, 3 * time.Second, 0, sqsub.Lost},
+	{"Discard", fails(sqsub.Discard(errHandler)), sqsub.Discarded, -1, 1, sqsub.Discarded},
+	{"Discard without a reason", fails(sqsub.Discard(nil)), sqsub.Discarded, -1, 1, sqsub.Discarded},
+	{"Discard, wrapped", fails(fmt.Errorf("render: %w", sqsub.Discard(errHandler))), sqsub.Discarded, -1, 1, sqsub.Discarded},
+	{"the outer verdict counts: RetryAfter", fails(sqsub.RetryAfter(3*time.Second, sqsub.Discard(errHandler))), sqsub.Retried, 3 * time.Second, 0, sqsub.Lost},
+	{"the outer verdict counts: Discard", fails(sqsub.Discard(sqsub.RetryAfter(3*time.Second, errHandler))), sqsub.Discarded, -1, 1, sqsub.Discarded},
+	{"a panic", panics("poison"), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"a panic with nil", panics(nil), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"a panic with a verdict", panics(sqsub.Discard(errHandler)), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"a panic of the runtime", func(context.Context, *sqsub.Delivery) error { var m map[int]int; m[0]++; return nil }, sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"Goexit", exits, sqsub.Unsettled, -1, 0, sqsub.Unsettled},
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, c := range verdicts {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				sub := f.subscribe(once(c.handler, time.Second), sqsub.WithRetryDelay(plainly), sqsub.WithConcurrency(1))
+				f.wait(500 * time.Millisecond)
+				f.stop(sub)
+				r := f.onlyResult()
+				if r.Outcome != c.outcome || r.Duration != time.Second || r.Late {
+					f.Errorf("result %+v, want %s", r, c.outcome)
+				}
+				var delay time.Duration = -1
+				for _, e := range f.changes() {
+					delay = e.visibility
+				}
+				if delay != c.delay || len(f.changes()) > 1 || len(f.deletes()) != c.deletes {
+					f.Errorf("changes %v and deletes %v, want a delay of %v and %d deletes", f.changes(), f.deletes(), c.delay, c.deletes)
+				}
+				if r.Delay != max(0, c.delay) {
+					f.Errorf("the result says a delay of %v", r.Delay)
+				}
+				if held := len(f.held()); held != 1-c.deletes {
+					f.Errorf("the queue holds %d messages", held)
+				}
+			})
+		})
+	}
+}
+
+// once returns a handler that calls another at the first receive only, after a while.
+func once(first sqsub.Handler, after time.Duration) sqsub.Handler {
+	return func(ctx context.Context, d *sqsub.Delivery) error {
+		if d.ReceiveCount() > 1 {
+			return nil
+		}
+		time.Sleep(after)
+		return first(ctx, d)
+	}
+}
+
+// After the visibility was lost, nothing is sent but a delete after success.
+func TestVerdictsAfterTheVisibilityWasLost(t *testing.T) {
+	for _, c := range verdicts {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				f.Inject(on(changeOp, func(n int) sqstest.Fault { return sqstest.Fault{Status: 500} }))
+				sub := f.subscribe(once(c.handler, 40*time.Second), sqsub.WithRetryDelay(plainly), sqsub.WithConcurrency(1))
+				f.wait(30 * time.Second)
+				f.rivals(1) // one of which has it now
+				f.wait(35 * time.Second)
+				before := len(f.entries())
+				f.Inject(nil)
+				f.wait(2 * time.Minute)
+				f.stop(sub)
+				r := f.onlyResult()
+				if r.Outcome != c.lost || r.Late != (c.deletes > 0) || r.Delay != 0 {
+					f.Errorf("result %+v, want %s", r, c.lost)
+				}
+				if n := len(f.entries()) - before; n != c.deletes {
+					f.Errorf("%v were sent, want %d deletes", f.entries()[before:], c.deletes)
+				}
+				if n := len(f.logged(`level=WARN msg="a message was deleted after its visibility was lost`)); n != c.deletes {
+					f.Errorf("%d late deletes are logged: %q", n, f.loud())
+				}
+				if st := sub.Stats(); int(st.DeletedLate) != c.deletes || st.VisibilityLost != 1 || st.Retried != 0 {
+					f.Errorf("stats %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// F6, D4: a FIFO queue refuses a late delete. B075, B096: one report, and life goes on.
+func TestLateDeleteOfAFIFOQueue(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.sendTo("a", "a")
+		f.sendTo("b", "b")
+		f.Inject(f.during(changeOp, 0, 31*time.Second, sqstest.Fault{Reset: true}))
+		slow := once(works(0), 40*time.Second)
+		sub := f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "b" {
+				return nil
+			}
+			return slow(ctx, d)
+		}, sqsub.WithConcurrency(2))
+		f.wait(39 * time.Second)
+		f.sendTo("c", "c")
+		f.wait(2 * time.Minute)
+		f.stop(sub)
+		if n := len(f.logged("level=ERROR", "not deleted")); n != 1 {
+			f.Errorf("the refused delete is logged %d times: %q", n, f.loud())
+		}
+		if st := sub.Stats(); st.VisibilityLost != 1 {
+			f.Errorf("stats %+v", st)
+		}
+		f.wantHeld()
+	})
+}
+
+// B189: one message that panics is that message's failure, and no other's.
+func TestPanicIsReported(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("poison", "a", "b", "c", "d", "e", "f", "g", "h", "i")
+		sub := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "poison" {
+				panicHere()
+			}
+			time.Sleep(40 * time.Second)
+			return nil
+		}, sqsub.WithRetryDelay(func(d *sqsub.Delivery, err error) time.Duration {
+			var p *sqsub.PanicError
+			if !errors.As(err, &p) || p.Value != errHandler || !strings.Contains(string(p.Stack), "panicHere") {
+				f.Errorf("the retry delay is asked for %v", err)
+			}
+			return time.Hour
+		}))
+		f.wait(time.Minute)
+		f.stop(sub)
+		if st := sub.Stats(); st.Deleted != 9 || st.Retried != 1 {
+			f.Errorf("stats %+v", st)
+		}
+		if n := len(f.logged("level=ERROR", "panicHere", "the handler's error", "message=", "receive_count=1", "queue=q")); n != 1 {
+			f.Errorf("the panic is logged %d times with its stack: %q", n, f.loud())
+		}
+		for _, r := range f.Results() {
+			if panicked := errors.Is(r.Err, errHandler); panicked != (r.body == "poison") {
+				f.Errorf("result %+v", r)
+			}
+		}
+	})
+}
+
+func panicHere() { panic(errHandler) }
+
+func TestGoexitLeavesTheMessage(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.subscribe(once(exits, 20*time.Second), sqsub.WithConcurrency(1))
+		f.wait(time.Minute)
+		if runs := f.Runs(); len(runs) != 2 || runs[1].from != 45*time.Second {
+			f.Errorf("runs %+v, want a second one when the timeout has lapsed", runs)
+		}
+		f.wantExtended(15)
+		if n := len(f.logged("level=ERROR", "Goexit")); n != 1 {
+			f.Errorf("logged %q", f.loud())
+		}
+	})
+}
+
+// A panic in the function of WithRetryDelay is no reason to end all consumers.
+func TestRetryDelayPanics(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(once(fails(errHandler), 0), sqsub.WithRetryDelay(func(*sqsub.Delivery, error) time.Duration { panic("delay") }))
+		f.wait(time.Minute)
+		f.stop(sub)
+		if len(f.Runs()) != 2 || len(f.logged("level=ERROR", "WithRetryDelay")) != 1 {
+			f.Errorf("%d runs, logged %q", len(f.Runs()), f.loud())
+		}
+	})
+}
+
+type contextKey struct{}
+
+func TestHandlersContext(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		parent, cancel := context.WithCancel(context.WithValue(context.Background(), contextKey{}, "value"))
+		defer cancel()
+		f.wait(3 * time.Second)
+		f.send("m")
+		handler := func(ctx context.Context, d *sqsub.Delivery) error {
+			if ctx.Value(contextKey{}) != "value" {
+				f.Error("the values of Subscribe's context are missing")
+			}
+			if deadline, ok := ctx.Deadline(); !ok || !near(deadline.Sub(d.ReceivedAt), time.Hour, 0) {
+				f.Errorf("the deadline is %v after the receive, want the hold limit", deadline.Sub(d.ReceivedAt))
+			}
+			derived, stop := context.WithTimeout(ctx, 2*time.Hour)
+			defer stop()
+			if deadline, _ := derived.Deadline(); !near(deadline.Sub(d.ReceivedAt), time.Hour, 0) {
+				f.Error("a derived context does not know the deadline")
+			}
+			cancel()
+			time.Sleep(20 * time.Second)
+			if err := ctx.Err(); err != nil {
+				f.Errorf("it ends with Subscribe's context: %v", err)
+			}
+			return nil
+		}
+		sub, err := sqsub.Subscribe(parent, f.client, f.url, f.recorded(handler), append(f.options(nil), sqsub.WithMaxHold(time.Hour))...)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.watch(sub)
+		if err := sub.Wait(); err != nil {
+			f.Error(err)
+		}
+		f.undisturbed() // B116: the delete survives the cancellation
+	})
+}
+
+// After the handler has returned, its context is over, so that whatever it
+// left behind is told.
+func TestContextEndsWithTheHandler(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		var left context.Context
+		f.subscribe(func(ctx context.Context, _ *sqsub.Delivery) error {
+			left = ctx
+			return nil
+		})
+		f.wait(time.Second)
+		if err := left.Err(); !errors.Is(err, context.Canceled) {
+			f.Errorf("the context's error is %v", err)
+		}
+		if cause := context.Cause(left); errors.Is(cause, sqsub.ErrVisibilityLost) || errors.Is(cause, sqsub.ErrShutdown) {
+			f.Errorf("the cause is %v", cause)
+		}
+	})
+}
+
+// A cancelled handler keeps its hold until it returns. B178: then the message
+// is visible at once, for another consumer.
+func TestReturnsAfterAStop(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		err     error
+		outcome sqsub.Outcome
+		delay   time.Duration
+	}{
+		{"nil", nil, sqsub.Deleted, -1},
+		{"an error", errHandler, sqsub.Released, 0},
+		{"the cause", sqsub.ErrShutdown, sqsub.Released, 0},
+		{"RetryAfter", sqsub.RetryAfter(3*time.Second, errHandler), sqsub.Retried, 3 * time.Second},
+		{"Discard", sqsub.Discard(errHandler), sqsub.Discarded, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				sub := f.subscribe(func(ctx context.Context, _ *sqsub.Delivery) error {
+					<-ctx.Done()
+					time.Sleep(40 * time.Second)
+					return c.err
+				}, sqsub.WithRetryDelay(plainly), sqsub.WithConcurrency(1))
+				f.wait(5 * time.Second)
+				go sub.Close()
+				f.wait(10 * time.Second)
+				f.rivals(1)
+				f.wait(44 * time.Second)
+				if n := len(f.Foreign()); n > 0 {
+					f.Errorf("a cancelled handler is raced")
+				}
+				if err := sub.Wait(); err != nil {
+					f.Error(err)
+				}
+				if r := f.onlyRun(); r.cause != sqsub.ErrShutdown || r.ended != 5*time.Second {
+					f.Errorf("run %+v, want its context to end with ErrShutdown", r)
+				}
+				if r := f.onlyResult(); r.Outcome != c.outcome || r.at != 45*time.Second {
+					f.Errorf("result %+v, want %s at once", r, c.outcome)
+				}
+				f.wait(time.Minute)
+				changes := f.changes()
+				last := changes[len(changes)-1]
+				if c.delay >= 0 && last.visibility != c.delay {
+					f.Errorf("the last change is %v, want %v", last, c.delay)
+				}
+				if visible := len(f.Foreign()); visible != 1 && c.delay >= 0 || visible != 0 && c.delay < 0 {
+					f.Errorf("rivals received %d messages", visible)
+				}
+			})
+		})
+	}
+}
+
+// B027, B028: a delay beyond the 12 hours is clipped, and that is said.
+func TestDelaysAreClipped(t *testing.T) {
+	for _, delay := range []time.Duration{12 * time.Hour, 24 * time.Hour, math.MaxInt64} {
+		bubble(t, "q", func(f *fixture) {
+			f.send("m")
+			sub := f.subscribe(once(fails(sqsub.RetryAfter(delay, nil)), 10*time.Minute), sqsub.WithConcurrency(1))
+			f.wait(13 * time.Hour)
+			f.stop(sub)
+			changes := f.changes()
+			last := changes[len(changes)-1]
+			if end := last.at + last.visibility; last.code != "" || end > 12*time.Hour || end < 12*time.Hour-10*time.Second {
+				f.Errorf("delay %v: %v, want it clipped to the 12 hours", delay, last)
+			}
+			if n := len(f.logged("level=WARN", "clipped")); n != 1 {
+				f.Errorf("%d warnings: %q", n, f.loud())
+			}
+			if r := f.Results()[0]; r.Outcome != sqsub.Retried || r.Delay != last.visibility {
+				f.Errorf("result %+v", r)
+			}
+			if runs := f.Runs(); len(runs) != 2 || runs[1].from < 12*time.Hour-10*time.Second {
+				f.Errorf("runs %+v", runs)
+			}
+		})
+	}
+}
+
+// WithMaxHold bounds how long a handler may take, not how long a message waits
+// for its next try.
+func TestMaxHoldClipsNoDelay(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.subscribe(fails(sqsub.RetryAfter(time.Hour, nil)), sqsub.WithMaxHold(time.Minute))
+		f.wait(time.Second)
+		if e := f.changes(); len(e) != 1 || e[0].visibility != time.Hour {
+			f.Errorf("changes %v, want one hour", e)
+		}
+	})
+}
+
+// B132, B176: each failure hands the message back, later each time, and after
+// as many receives as its queue allows it is dead.
+func TestFailuresReachTheDeadLetterQueue(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.create("dead")
+		f.set("RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:123456789012:dead","maxReceiveCount":3}`)
+		f.send("m")
+		sub := f.subscribe(fails(errHandler))
+		f.wait(5 * time.Minute)
+		f.stop(sub)
+		runs := f.Runs()
+		if len(runs) != 3 {
+			f.Fatalf("runs %+v, want three", runs)
+		}
+		for i, r := range runs {
+			if r.count != i+1 {
+				f.Errorf("run %+v, want receive %d", r, i+1)
+			}
+			if i > 0 && r.from-runs[i-1].to > time.Second<<i {
+				f.Errorf("run %+v comes late", r)
+			}
+		}
+		if dead := f.Messages("dead"); len(dead) != 1 || dead[0].Body != "m" {
+			f.Errorf("dead letters %v", dead)
+		}
+		if n := len(f.deletes()); n > 0 { // B183: only an explicit verdict deletes
+			f.Errorf("%d deletes", n)
+		}
+		f.wantHeld()
+	})
+}
+
+// B177: with a long timeout a failure does not have to wait for it.
+func TestRetryComesBeforeTheTimeout(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.subscribe(once(fails(sqsub.RetryAfter(5*time.Second, errHandler)), time.Second), sqsub.WithVisibility(30*time.Minute))
+		f.wait(10 * time.Second)
+		if runs := f.Runs(); len(runs) != 2 || !near(runs[1].from, 6*time.Second, 100*time.Millisecond) {
+			f.Errorf("runs %+v, want the second at 6s", runs)
+		}
+	})
+}
+
+// B057: a delay does not take up a slot.
+func TestDelayedMessagesTakeNoSlot(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.subscribe(once(fails(sqsub.RetryAfter(10*time.Minute, errHandler)), 0), sqsub.WithConcurrency(1))
+		f.wait(time.Second)
+		f.send("n")
+		f.wait(2 * time.Second)
+		if runs := f.Runs(); len(runs) != 2 || runs[1].body != "n" {
+			f.Errorf("runs %+v", runs)
+		}
+	})
+}
+
+// The retry delay is asked for once, and for no verdict.
+func TestRetryDelayIsAskedOnce(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("plain", "verdict", "good")
+		var asked []string
+		f.Inject(on(changeOp, func(n int) sqstest.Fault {
+			if n < 3 {
+				return sqstest.Fault{Status: 500}
+			}
+			return sqstest.Fault{}
+		}))
+		f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			switch d.Body() {
+			case "plain":
+				return errHandler
+			case "verdict":
+				return sqsub.RetryAfter(time.Hour, errHandler)
+			}
+			return nil
+		}, sqsub.WithRetryDelay(func(d *sqsub.Delivery, err error) time.Duration {
+			if err != errHandler {
+				f.Errorf("asked for %v", err)
+			}
+			asked = append(asked, d.Body())
+			return time.Hour
+		}))
+		f.wait(time.Minute)
+		if fmt.Sprint(asked) != "[plain]" {
+			f.Errorf("asked for %q", asked)
+		}
+	})
+}
+
+// B186: nothing is sent while the handler has not returned.
+func TestNothingIsSettledBeforeTheHandlerReturns(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(works(10 * time.Second))
+		f.wait(9 * time.Second)
+		if e := f.entries(); len(e) > 0 {
+			f.Errorf("%v", e)
+		}
+		f.stop(sub)
+	})
+}
