@@ -340,7 +340,7 @@ func TestEachEntryHasItsOwnOutcome(t *testing.T) {
 	batching(t, w, func(t *testing.T, q *Queue) {
 		batch := make([]*entry, BatchSize)
 		for i := range batch {
-			batch[i] = &entry{receipt: strconv.Itoa(i), limit: time.Second, result: make(chan result, 1)}
+			batch[i] = &entry{receipt: strconv.Itoa(i), deadline: time.Now().Add(time.Second), result: make(chan result, 1)}
 		}
 		q.deletes.now(batch)
 		for i, e := range batch {
