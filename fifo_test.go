@@ -440,7 +440,7 @@ func TestLossInOneGroupLeavesTheOthersAlone(t *testing.T) {
 		f.sendTo("b", numbered("b", 10)...)
 		f.Inject(f.lost("a1"))
 		s := newStory()
-		sub := f.subscribe(s.tells(obeys(7*time.Second)), sqsub.WithVisibility(10*time.Second), sqsub.WithBatchDelay(0))
+		sub := f.subscribe(s.tells(obeys(7300*time.Millisecond)), sqsub.WithVisibility(10*time.Second), sqsub.WithBatchDelay(0))
 		f.wait(6 * time.Second)
 		f.Inject(nil)
 		f.drained(10 * time.Minute)
@@ -459,7 +459,7 @@ func TestCopiesInOneResponseKeepTheOrder(t *testing.T) {
 	for _, fails := range []map[string]int{{}, {"m1": 1}, {"m2": 1}, {"m1": 2, "m3": 1}} {
 		bubble(t, "q.fifo", func(f *fixture) {
 			f.send(numbered("m", 4)...)
-			f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Duplicate: n == 0} }))
+			f.Inject(twice())
 			s := newStory()
 			sub := f.subscribe(s.tells(failing(takes(time.Second), fails)), sqsub.WithVisibility(20*time.Second))
 			f.drained(10 * time.Minute)
