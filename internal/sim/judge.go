@@ -1,0 +1,442 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sqsub/sqsub"
+	"github.com/sqsub/sqsub/sqstest"
+)
+
+// judge checks the invariants of a run that is over.
+func (f *fleet) judge() []string {
+	j := &judge{fleet: f, record: f.record, calls: f.server.Calls(), byHandle: make(map[string]*life)}
+	for handle, d := range f.record.deliveries {
+		j.byHandle[handle] = &life{delivery: d}
+	}
+	for _, q := range f.record.requests {
+		if l := j.byHandle[q.handle]; l != nil {
+			l.requests = append(l.requests, q)
+		} else {
+			j.broken("", "(e) consumer %d asks to %s with a receipt handle it never received", q.consumer, q.op)
+		}
+	}
+	for _, h := range f.record.handlings {
+		j.byHandle[h.handle].handling = h
+	}
+	j.noneLost()
+	j.noOverlap()
+	j.inOrder()
+	j.formsAreRight()
+	j.callsAreFew()
+	j.stopsEnd()
+	for _, handle := range sortedKeys(j.byHandle) {
+		l := j.byHandle[handle]
+		j.deletedAfterSuccess(l)
+		j.silentAfterOutcome(l)
+		j.hiddenAsLongAsOwned(l)
+		j.settled(l)
+	}
+	if f.fair() {
+		j.fairIsSmooth()
+	}
+	return j.verdict()
+}
+
+type judge struct {
+	*fleet
+	*record
+	calls    []sqstest.Call
+	byHandle map[string]*life
+}
+
+// A life is all that is known of one delivery.
+type life struct {
+	*delivery
+	requests []*request
+	handling *handling // nil = its handler was not called
+}
+
+func (l *life) timeout() time.Duration { return l.consumer.sub.Load().Visibility() }
+
+func (l *life) dead() bool { return l.consumer.line.dead.Err() != nil }
+
+// extends reports whether a request is an extension, and not to hand the message
+// back, which only the failure of a handler can ask for while one is called.
+func (l *life) extends(q *request) bool {
+	return q.op == change && l.handling != nil && l.handling.begun.before(q.sent) && (l.handling.verdict.done() || !l.handling.ended.before(q.sent))
+}
+
+func (j *judge) broken(number, format string, args ...any) { j.problem(number, format, args...) }
+
+// verdict renders the problems, each message's history once.
+func (j *judge) verdict() []string {
+	var texts []string
+	told := make(map[string]bool)
+	for _, p := range j.problems {
+		text := p.text
+		if p.number != "" {
+			text = "message " + p.number + ": " + text
+		}
+		if !told[p.number] && len(told) < 2 {
+			text += "\n" + j.history(j.related(p.number)...)
+		}
+		told[p.number] = true
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// related are a message and, in a FIFO queue, its group.
+func (j *judge) related(number string) []string {
+	numbers := []string{number}
+	if m, ok := j.sent[number]; ok && j.fifo {
+		for other, o := range j.sent {
+			if o.group == m.group {
+				numbers = append(numbers, other)
+			}
+		}
+	}
+	return numbers
+}
+
+// noneLost is (a), at the end of a time without faults: every message has been
+// handled successfully and is deleted, or is a dead letter; none is stuck.
+func (j *judge) noneLost() {
+	there := make(map[string]bool)
+	for _, m := range j.server.Messages(j.queue) {
+		there[m.Body] = true
+		j.broken(m.Body, "(a, h) it is still in the queue, %s until %v, received %d times", m.State, m.VisibleAt.Sub(j.began), m.ReceiveCount)
+	}
+	for _, m := range j.server.Messages(j.deadQueue()) {
+		there[m.Body] = true
+	}
+	for _, number := range sortedKeys(j.sent) {
+		if there[number] || j.purged[number] {
+			continue
+		}
+		if !slices.ContainsFunc(j.handlings, func(h *handling) bool { return h.number == number && h.verdict.done() }) {
+			j.broken(number, "(a) it is gone and was never handled successfully")
+		}
+	}
+}
+
+// deletedAfterSuccess is the other half of (a): a message is deleted only by
+// who has handled it.
+func (j *judge) deletedAfterSuccess(l *life) {
+	for _, q := range l.requests {
+		if q.op != remove {
+			continue
+		}
+		done := func(h *handling) bool {
+			return h.consumer == l.consumer && h.number == l.number && h.verdict.done() && h.ended.before(q.sent)
+		}
+		if !slices.ContainsFunc(j.handlings, done) {
+			j.broken(l.number, "(a) consumer %d deletes it without having handled it", q.consumer)
+		}
+	}
+}
+
+// noOverlap is (b). What the handlers of a dead consumer do does not count.
+func (j *judge) noOverlap() {
+	for _, pair := range j.overlaps() {
+		older, younger := pair[0], pair[1]
+		if older.verdict == died || younger.verdict == died || older.cancelled.is() && !older.cancelled.at.After(younger.begun.at) {
+			continue
+		}
+		if j.stale(older, younger.begun.at) || j.stale(younger, younger.begun.at) {
+			continue
+		}
+		j.broken(younger.number, "(b) consumer %d begins it while the handler of consumer %d runs and was not cancelled", younger.consumer.number, older.consumer.number)
+	}
+}
+
+// inOrder is (c): when a handler begins, no earlier message of its group is in
+// the queue, whether it was deleted or is a dead letter (X6). Nor is a message
+// handled that is not there any more.
+func (j *judge) inOrder() {
+	for _, h := range j.handlings {
+		if h.verdict == died || j.stale(h, h.begun.at) {
+			continue
+		}
+		if h.before != "" {
+			j.broken(h.number, "(c) consumer %d handles it although message %s of its group is still in the queue", h.consumer.number, h.before)
+		}
+		if h.gone && !j.purged[h.number] {
+			j.broken(h.number, "(b) consumer %d handles it although it was deleted or moved", h.consumer.number)
+		}
+	}
+}
+
+// stale reports whether a handling had lost its message by t without any means
+// to know. The answer to a long poll does not tell when in the poll SQS took the
+// message (R18): if the answer was under way for long, the hold ends so much
+// earlier than its consumer believes. Once it has, SQS accepts an extension on a
+// standard queue all the same (V8).
+func (j *judge) stale(h *handling, t time.Time) bool {
+	l := j.byHandle[h.handle]
+	lag := j.lag(l)
+	if lag == 0 {
+		return false
+	}
+	held := l.received.at.Add(l.timeout() - lag)
+	for _, q := range l.requests {
+		if q.op == change && q.granted() && !q.sent.at.After(held) {
+			held = q.sent.at.Add(q.visibility)
+		}
+	}
+	return !t.Before(held)
+}
+
+// lag is how long the answer that brought a delivery was under way at most.
+func (j *judge) lag(l *life) time.Duration {
+	var lag time.Duration
+	for _, c := range j.calls {
+		if c.Op == "ReceiveMessage" && slices.ContainsFunc(c.Entries, func(e sqstest.Entry) bool { return e.ReceiptHandle == l.handle }) {
+			lag = max(lag, j.faults.lagOf(c.At))
+		}
+	}
+	return lag
+}
+
+// silentAfterOutcome is (d): once a message is deleted or visible again, or its
+// delivery has its outcome, there is no other request with its receipt handle.
+func (j *judge) silentAfterOutcome(l *life) {
+	over := l.finished
+	for _, q := range l.requests {
+		if over.before(q.sent) {
+			j.broken(l.number, "(d) consumer %d asks to %s it although it had its outcome at %v", q.consumer, q.op, over.at.Sub(j.began))
+			return
+		}
+		if q.granted() && (q.op == remove || q.visibility == 0) && (!over.is() || q.answer.before(over)) {
+			over = q.answer
+		}
+	}
+}
+
+// hiddenAsLongAsOwned is (h), and the other half of (d): no request hides a
+// message for longer than one timeout, but one that sets a delay; none is sent
+// when the hold is over, since it would act on the next owner's (V8, V9); none
+// makes a message visible that is being handled.
+func (j *judge) hiddenAsLongAsOwned(l *life) {
+	timeout := l.timeout()
+	held := l.received.at.Add(timeout)
+	h := l.handling
+	for _, q := range l.requests {
+		if q.op != change {
+			continue
+		}
+		if q.sent.at.After(held) {
+			j.broken(l.number, "(d) consumer %d changes its visibility %v after its hold was over", q.consumer, q.sent.at.Sub(held))
+		}
+		if q.granted() {
+			held = q.sent.at.Add(q.visibility)
+		}
+		running := h != nil && h.begun.before(q.sent) && !h.ended.before(q.sent)
+		failed := h != nil && !h.verdict.done() && h.ended.before(q.sent)
+		switch longest := j.longestDelay(l); {
+		case failed || h == nil || !h.begun.before(q.sent):
+			if q.visibility > max(timeout, longest) {
+				j.broken(l.number, "(h) consumer %d hides it for %v, longer than its timeout or any delay", q.consumer, q.visibility)
+			}
+		case q.visibility == 0 && running:
+			j.broken(l.number, "(b) consumer %d makes it visible while its handler runs", q.consumer)
+		case q.visibility == 0:
+			j.broken(l.number, "(a) consumer %d hands it back although it was handled successfully", q.consumer)
+		case q.visibility > timeout:
+			j.broken(l.number, "(h) consumer %d extends it by %v, its timeout is %v", q.consumer, q.visibility, timeout)
+		}
+	}
+}
+
+// longestDelay is the longest that a delivery, or a later one of the group of
+// one that failed, may be handed back for: the delay asked for in whole seconds,
+// and the two seconds that followers stay behind.
+func (j *judge) longestDelay(l *life) time.Duration {
+	longest := l.consumer.retryDelay
+	for _, h := range j.handlings {
+		if h.consumer == l.consumer && (h == l.handling || j.fifo && h.group == j.sent[l.number].group) {
+			longest = max(longest, h.delay)
+		}
+	}
+	return longest + 3*time.Second
+}
+
+// settled: each delivery of a consumer that did not die has an outcome, and
+// unless its visibility was lost someone asked SQS for it.
+func (j *judge) settled(l *life) {
+	if l.dead() {
+		return
+	}
+	if !l.finished.is() {
+		j.broken(l.number, "(g) consumer %d ended without an outcome for it", l.consumer.number)
+		return
+	}
+	asked := func(op operation) bool {
+		return slices.ContainsFunc(l.requests, func(q *request) bool {
+			return q.op == op && (l.handling == nil || l.handling.ended.before(q.sent))
+		})
+	}
+	h := l.handling
+	switch {
+	case h != nil && h.verdict.done():
+		if !asked(remove) {
+			j.broken(l.number, "(a) consumer %d has handled it and does not delete it", l.consumer.number)
+		}
+	case h != nil && h.verdict == exits:
+	case l.outcome.Outcome == sqsub.Lost:
+		// Taken at its word here; in fair weather nothing may be lost.
+	case h == nil && asked(remove): // handled before
+	case !asked(change):
+		j.broken(l.number, "(h) consumer %d does not hand it back", l.consumer.number)
+	}
+}
+
+// formsAreRight is (e): SQS refuses nothing for its form.
+func (j *judge) formsAreRight() {
+	for _, c := range j.calls {
+		if !j.faults.ofConsumer(c) {
+			continue
+		}
+		what := fmt.Sprintf("%s at %v", c.Op, c.At.Sub(j.began))
+		switch code := strings.TrimPrefix(c.Code, "AWS.SimpleQueueService."); code {
+		case "ReceiptHandleIsInvalid", "MissingParameter", "SerializationException", "InvalidAction", "UnsupportedOperation",
+			"BatchEntryIdsNotDistinct", "BatchRequestTooLong", "EmptyBatchRequest", "InvalidBatchEntryId", "TooManyEntriesInBatchRequest":
+			j.broken("", "(e) %s is refused: %s", what, code)
+		}
+		switch c.Op {
+		case "ReceiveMessage":
+			if c.MaxMessages < 1 || c.MaxMessages > 10 || c.WaitSeconds > 20 || c.Visibility < 1 || c.Visibility > 43200 || (c.AttemptID != "") != j.fifo || len(c.AttemptID) > 128 {
+				j.broken("", "(e) %s has parameters out of range: %+v", what, c)
+			}
+			continue
+		case "GetQueueUrl", "GetQueueAttributes":
+			continue
+		}
+		seen := make(map[string]bool)
+		for _, e := range c.Entries {
+			if e.MessageID == "" || e.Visibility < 0 || e.Visibility > 43200 || seen[e.ReceiptHandle] {
+				j.broken(j.numberOfHandle(e.ReceiptHandle), "(e) %s has an entry that is wrong or there twice: %+v", what, e)
+			}
+			seen[e.ReceiptHandle] = true
+		}
+		if n := len(c.Entries); n < 1 || n > 10 || n == 1 && strings.HasSuffix(c.Op, "Batch") {
+			j.broken("", "(e) %s has %d entries", what, n)
+		}
+	}
+}
+
+const (
+	// Retries are at least 50 ms apart, or a twentieth of what is left of the hold.
+	mostPerSecond = 25
+	mostPerHold   = 80
+)
+
+// callsAreFew is (f). Extensions that are granted are half a timeout apart, but
+// for the company they may have left early for; failures are retried, but not
+// in a storm.
+func (j *judge) callsAreFew() {
+	for _, handle := range sortedKeys(j.byHandle) {
+		l := j.byHandle[handle]
+		timeout := l.timeout()
+		apart := timeout/2 - min(l.consumer.batchDelay, timeout/10)
+		last := l.received.at
+		for _, q := range l.requests {
+			if !l.extends(q) || !q.granted() {
+				continue
+			}
+			if gap := q.sent.at.Sub(last); gap < apart {
+				j.broken(l.number, "(f) consumer %d extends it %v after the last time, the timeout is %v", q.consumer, gap, timeout)
+			}
+			last = q.sent.at
+		}
+		for i, q := range l.requests {
+			within := func(d time.Duration) int {
+				n := 0
+				for _, later := range l.requests[i:] {
+					if later.sent.at.Sub(q.sent.at) < d {
+						n++
+					}
+				}
+				return n
+			}
+			if n := within(time.Second); n > mostPerSecond {
+				j.broken(l.number, "(f) %d requests within a second", n)
+				break
+			}
+			if n := within(timeout); n > mostPerHold {
+				j.broken(l.number, "(f) %d requests within %v", n, timeout)
+				break
+			}
+		}
+	}
+}
+
+// Limits of a stop, from the last of: the end of the stop's patience, the return
+// of the last handler, the end of the open receive.
+const (
+	settling = 45 * time.Second // two tries of 10 s for a delete or a delay after the end of an extension of 10 s
+	slack    = 10 * time.Second // of a receive beyond its wait time
+)
+
+// stopsEnd is (g).
+func (j *judge) stopsEnd() {
+	for _, s := range j.stops {
+		c := j.consumers[s.consumer]
+		if s.err != nil {
+			j.broken("", "(g) consumer %d ended with %v", s.consumer, s.err)
+		}
+		from := s.aborted
+		if from.IsZero() {
+			continue // no limit was set; that it ended was seen
+		}
+		if quiet := s.at.Add(c.waitTime + slack); quiet.Before(from) {
+			from = quiet
+		}
+		from = s.aborted
+		for _, h := range j.handlings {
+			if h.consumer == c && h.ended.at.After(from) {
+				from = h.ended.at
+			}
+		}
+		if took := s.done.Sub(from); took > settling {
+			j.broken("", "(g) consumer %d took %v to end by %s after the last handler and the end of patience", s.consumer, took, s.how)
+		}
+	}
+}
+
+// fairIsSmooth: with no faults nothing is lost and nothing is done twice.
+func (j *judge) fairIsSmooth() {
+	successes := make(map[string]int)
+	for _, h := range j.handlings {
+		if h.verdict.done() {
+			successes[h.number]++
+		}
+		if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !errors.Is(h.cause, sqsub.ErrHoldLimit) {
+			j.broken(h.number, "(b) its visibility was lost in fair weather: %v", h.cause)
+		}
+	}
+	for _, l := range j.byHandle {
+		if l.lost.is() && !errors.Is(l.outcome.Err, sqsub.ErrHoldLimit) && l.handling == nil {
+			j.broken(l.number, "(b) it was lost in fair weather before its handler began: %v", l.outcome.Err)
+		}
+	}
+	for _, number := range sortedKeys(successes) {
+		if successes[number] > 1 && !j.limited() {
+			j.broken(number, "(b) it was handled successfully %d times in fair weather", successes[number])
+		}
+	}
+	for _, q := range j.requests {
+		if q.err != nil {
+			j.broken(j.numberOfHandle(q.handle), "(e) consumer %d is refused a %s in fair weather: %v", q.consumer, q.op, q.err)
+		}
+	}
+}
+
+// limited reports whether a hold can have run out by its limit.
+func (j *judge) limited() bool {
+	return slices.ContainsFunc(j.handlings, func(h *handling) bool { return errors.Is(h.cause, sqsub.ErrHoldLimit) })
+}
