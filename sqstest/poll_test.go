@@ -296,7 +296,7 @@ func TestAbandonedPollTakesWhatBecameVisibleMeanwhile(t *testing.T) {
 		defer cancel()
 		<-f.poll(ctx, visibility(100)).done // takes a at 10 s, until 110 s
 		time.Sleep(59 * time.Second)        // now it is 60 s
-		calls := f.Calls() // which has to know without being told by another call
+		calls := f.Calls()                  // which has to know without being told by another call
 		if e := calls[len(calls)-1].Entries; len(e) != 1 || e[0].Visibility != 100 {
 			t.Errorf("the abandoned poll took %v", e)
 		}
