@@ -24,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/sqsub/sqsub"
 	"github.com/sqsub/sqsub/sqstest"
 )
 
@@ -192,16 +193,14 @@ func startServer(tb testing.TB, latency time.Duration, n int) *server {
 
 func (s *server) queueURL() string { return s.url + "/123456789012/" + queueName }
 
-// client is the SDK's, with a pool large enough that nobody dials twice.
+// client is the SDK's own, with as many connections as anybody here needs.
 func (s *server) client() *sqs.Client {
 	return sqs.New(sqs.Options{
 		Region:       "us-east-1",
 		BaseEndpoint: &s.url,
 		Credentials:  aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider("id", "secret", "")),
-		HTTPClient: awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-			t.MaxIdleConns, t.MaxIdleConnsPerHost = 1000, 1000
-		}),
-	})
+		HTTPClient:   awshttp.NewBuildableClient(),
+	}, sqsub.Connections(1000))
 }
 
 func (s *server) control(command string, n int) []byte {
