@@ -1,0 +1,666 @@
+package sqsub_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsub/sqsub"
+	"github.com/sqsub/sqsub/sqstest"
+)
+
+// openReceives is how many receives were open at a moment.
+func (f *fixture) openReceives(at time.Duration) int {
+	open := 0
+	for _, c := range f.calls(receiveOp) {
+		if c.At.Sub(f.start) <= at && (c.Done.IsZero() || c.Done.Sub(f.start) > at) {
+			open++
+		}
+	}
+	return open
+}
+
+func (f *fixture) sendMany(n int) {
+	f.Helper()
+	for i := range n {
+		f.send(fmt.Sprint(i))
+	}
+}
+
+// B060, B061: a receive asks for as many messages as can start, and with all
+// slots busy there is none.
+func TestSlotsBeforePolls(t *testing.T) {
+	for _, c := range []struct{ concurrency, prefetch, first int }{
+		{1, 0, 1}, {3, 0, 3}, {10, 0, 10}, {25, 0, 10}, {1, 2, 3}, {1, 9, 10}, {1, 30, 10},
+	} {
+		bubble(t, "q", func(f *fixture) {
+			f.sendMany(100)
+			most := 0
+			sub := f.subscribe(works(10*time.Second), sqsub.WithConcurrency(c.concurrency), sqsub.WithPrefetch(c.prefetch))
+			for f.now() < 35*time.Second {
+				f.wait(f.now() + 500*time.Millisecond)
+				st := sub.Stats()
+				most = max(most, st.InFlight)
+				running := 0
+				for _, h := range sub.InFlight() {
+					if h.State == sqsub.Running {
+						running++
+					}
+				}
+				if running > c.concurrency {
+					f.Errorf("%+v: %d handlers run", c, running)
+				}
+				if open := f.openReceives(f.now()); open > 0 && st.InFlight >= c.concurrency+c.prefetch {
+					f.Errorf("%+v: a receive is open without a free slot, at %v", c, f.now())
+				}
+			}
+			if got := f.calls(receiveOp)[0].MaxMessages; got != c.first {
+				f.Errorf("%+v: the first receive asks for %d", c, got)
+			}
+			if limit := c.concurrency + c.prefetch; most > limit || most < limit-1 {
+				f.Errorf("%+v: up to %d in flight", c, most)
+			}
+		})
+	}
+}
+
+func TestOnePollIsOpenWhenIdle(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.subscribe(works(0), sqsub.WithConcurrency(1000), sqsub.WithPrefetch(1000))
+		f.wait(time.Hour)
+		for at := range 3600 {
+			if n := f.openReceives(time.Duration(at)*time.Second + time.Millisecond); n != 1 {
+				f.Fatalf("%d receives are open after %d s", n, at)
+			}
+		}
+		if n := len(f.calls(receiveOp)); n != 181 { // an empty answer is no reason to wait, nor to ask more often
+			f.Errorf("%d receives in an hour", n)
+		}
+		if loud := f.loud(); len(loud) > 0 {
+			f.Errorf("logged %q", loud)
+		}
+	})
+}
+
+// B129: polls multiply with the backlog, and fold back when it is gone.
+func TestPollsMultiplyAndFold(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(2000)
+		f.Inject(always(receiveOp, sqstest.Fault{Lag: 50 * time.Millisecond}))
+		sub := f.subscribe(works(100*time.Millisecond), sqsub.WithConcurrency(200))
+		most := 0
+		for f.now() < 20*time.Second {
+			f.wait(f.now() + 10*time.Millisecond)
+			most = max(most, sub.Stats().Receiving)
+		}
+		if most < 5 || most > 20 {
+			f.Errorf("up to %d receives were open", most)
+		}
+		if n := len(f.Runs()); n != 2000 {
+			f.Errorf("%d runs in 20s", n)
+		}
+		f.wait(60 * time.Second)
+		if n := f.openReceives(f.now() - time.Second); n != 1 {
+			f.Errorf("%d receives are open after the last message", n)
+		}
+		if n := len(f.calls(receiveOp)); n > 300 {
+			f.Errorf("%d receives for 2000 messages", n)
+		}
+	})
+}
+
+// With a backlog a receive waits a little for more slots than one, so that ten
+// messages cost one request and not ten.
+func TestSlotsAreGathered(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(3000)
+		f.Inject(always(receiveOp, sqstest.Fault{Lag: 10 * time.Millisecond}))
+		var n atomic.Int64
+		sub := f.subscribe(func(context.Context, *sqsub.Delivery) error {
+			time.Sleep(time.Second + time.Duration(n.Add(1)%97)*10*time.Millisecond)
+			return nil
+		}, sqsub.WithConcurrency(100))
+		f.wait(20 * time.Second)
+		receives, runs := len(f.calls(receiveOp)), len(f.Runs())
+		if per := float64(runs) / float64(receives); per < 5 {
+			f.Errorf("%d receives for %d messages", receives, runs)
+		}
+		if runs < 20*100/2*9/10 {
+			f.Errorf("%d runs in 20s: slots stay empty", runs)
+		}
+		sub.Close()
+	})
+}
+
+// A free slot does not wait long for company.
+func TestGatheringIsBounded(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(200)
+		f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "0" {
+				time.Sleep(10 * time.Second)
+			} else {
+				time.Sleep(time.Hour)
+			}
+			return nil
+		}, sqsub.WithConcurrency(100))
+		f.wait(12 * time.Second)
+		if n := len(f.Runs()); n != 101 {
+			f.Errorf("%d runs, want the free slot filled", n)
+		}
+	})
+}
+
+// B064
+func TestSlowHandlerDelaysNoOther(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(30)
+		f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "0" {
+				time.Sleep(time.Minute)
+			}
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		})
+		f.wait(5 * time.Second)
+		if n := len(f.held()); n != 1 {
+			f.Errorf("the queue holds %d messages, want the slow one", n)
+		}
+	})
+}
+
+// B133, B146: no error ends the loop, or makes it spin; each is said once.
+func TestReceivesFailForAWhile(t *testing.T) {
+	faults := map[string]sqstest.Fault{
+		"not JSON":     {Body: "<html>busy</html>"},
+		"404":          {Status: 404},
+		"unknown code": {Code: "NeverHeardOf", Status: 400},
+		"invalid":      {Code: "InvalidParameterValue", Message: "whatever"},
+		"attempt":      {Code: "InvalidParameterValue", Message: "Value x for parameter ReceiveRequestAttemptId is invalid."},
+		"over limit":   {Code: "OverLimit", Status: 403}, // B140
+		"KMS denied":   {Code: "KMS.AccessDeniedException", Message: "the ciphertext refers to a key"},
+	}
+	for name, fault := range passing {
+		faults[name] = fault
+	}
+	for name, fault := range faults {
+		for _, queue := range []string{"q", "q.fifo"} {
+			t.Run(name+", "+queue, func(t *testing.T) {
+				bubble(t, queue, func(f *fixture) {
+					f.sendTo("slow", "slow")
+					f.Inject(f.during(receiveOp, time.Second, 10*time.Minute, fault))
+					sub := f.subscribe(works(5*time.Minute-time.Second), sqsub.WithConcurrency(2))
+					f.wait(2 * time.Second)
+					f.sendTo("n", "n")
+					f.wait(10 * time.Minute)
+					if n := len(f.calls(receiveOp)); n > 120 || n < 10 {
+						f.Errorf("%d receives in ten minutes", n)
+					}
+					if n := len(f.logged("level=WARN", "ReceiveMessage")); n != 1 {
+						f.Errorf("%d warnings: %q", n, f.loud())
+					}
+					if n := len(f.logged("level=WARN", fault.Message, fault.Code)); n == 0 { // B153
+						f.Errorf("the warning does not tell what SQS said: %q", f.loud())
+					}
+					if st := sub.Stats(); st.ReceiveFailures < 9 || st.VisibilityLost != 0 || st.ExtendFailures != 0 {
+						f.Errorf("stats %+v", st)
+					}
+					if runs := f.Runs(); runs[0].cause != nil || runs[0].to == 0 {
+						f.Errorf("the handler was disturbed: %+v", runs[0])
+					}
+					f.wait(16 * time.Minute)
+					f.wantHeld()
+					if n := len(f.logged("level=INFO", "ReceiveMessage works again")); n != 1 {
+						f.Errorf("logged %q", f.loud())
+					}
+					f.stop(sub)
+				})
+			})
+		}
+	}
+}
+
+// S13: the SDK refuses an answer with a wrong checksum; its messages come back
+// when their timeout lapses.
+func TestWrongChecksum(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("a", "b")
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{BadMD5: n == 0} }))
+		sub := f.subscribe(works(0))
+		f.wait(time.Minute)
+		f.stop(sub)
+		f.wantHeld()
+		if st := sub.Stats(); st.ReceiveFailures != 1 || st.Received != 2 {
+			f.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// Pauses grow, with jitter, to 30 s and not beyond.
+func TestReceiveBackoff(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		sub := f.subscribe(works(0), sqsub.WithWaitTime(time.Second))
+		f.Inject(always(receiveOp, sqstest.Fault{Status: 500}))
+		f.wait(2 * time.Hour)
+		f.stop(sub)
+		var gaps []time.Duration
+		calls := f.calls(receiveOp)
+		for i, c := range calls[1:] {
+			gaps = append(gaps, c.At.Sub(calls[i].Done))
+		}
+		if longest := slices.Max(gaps); longest > 30*time.Second || longest < 25*time.Second {
+			f.Errorf("the longest pause is %v", longest)
+		}
+		var sum time.Duration
+		for _, gap := range gaps[20:] {
+			sum += gap
+		}
+		if mean := sum / time.Duration(len(gaps)-20); mean < 10*time.Second {
+			f.Errorf("pauses of %v on average", mean)
+		}
+	})
+}
+
+// B194: a stop ends a pause at once.
+func TestStopEndsTheBackoff(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		sub := f.subscribe(works(0), sqsub.WithWaitTime(time.Second))
+		f.Inject(always(receiveOp, sqstest.Fault{Status: 500}))
+		f.wait(time.Hour + time.Millisecond)
+		for f.openReceives(f.now()) > 0 {
+			f.wait(f.now() + time.Millisecond)
+		}
+		before := f.now()
+		f.stop(sub)
+		if took := f.now() - before; took != 0 {
+			f.Errorf("the stop took %v", took)
+		}
+	})
+}
+
+// An already ended context starts no receive.
+func TestSubscribeWithAnEndedContext(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		sub, err := sqsub.Subscribe(ctx, f.client, f.url, works(0), f.options([]sqsub.Option{sqsub.WithVisibility(time.Minute)})...)
+		if err != nil {
+			return // an error is fine too
+		}
+		f.watch(sub)
+		if err := sub.Wait(); err != nil {
+			f.Error(err)
+		}
+		if n := len(f.calls(receiveOp)); n > 0 {
+			f.Errorf("%d receives", n)
+		}
+	})
+}
+
+// A server that answers at once, with nothing, although the receive asks it to
+// wait, must not be asked as fast as it can answer: each receive has its price.
+func TestEmptyAnswersWithoutAWait(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(always(receiveOp, sqstest.Fault{Empty: true, Lag: 20 * time.Millisecond}))
+		f.subscribe(works(0))
+		f.wait(time.Minute)
+		if n := len(f.calls(receiveOp)); n > 600 {
+			f.Errorf("%d receives in a minute", n)
+		}
+	})
+}
+
+// R8: an early answer that is not full is no error: the next receive leaves at once.
+func TestFewMessagesAreReceivedAtOnce(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.subscribe(works(0))
+		for i := range 20 {
+			f.send(fmt.Sprint(i))
+			f.wait(f.now() + 10*time.Millisecond)
+			if n := len(f.Runs()); n != i+1 {
+				f.Fatalf("%d runs of %d messages", n, i+1)
+			}
+		}
+	})
+}
+
+// B140: too many messages in flight pause the receiving, and nothing else.
+func TestOverLimit(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.InFlightLimit = 5
+		f.sendMany(12)
+		sub := f.subscribe(works(time.Minute), sqsub.WithConcurrency(20))
+		f.Inject(f.during(receiveOp, time.Millisecond, time.Minute, sqstest.Fault{Code: "OverLimit", Status: 403}))
+		f.wait(59 * time.Second)
+		if st := sub.Stats(); st.InFlight != 5 || st.Extended != 15 || st.ExtendFailures != 0 {
+			f.Errorf("stats %+v, want five held and extended", st)
+		}
+		f.wait(5 * time.Minute)
+		f.stop(sub)
+		f.wantHeld()
+	})
+}
+
+// B138, Q7: a queue that is gone for good ends the subscription, with its
+// handlers run to their end.
+func TestQueueIsGone(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(works(2*time.Minute+20*time.Second), sqsub.WithConcurrency(2))
+		f.wait(10 * time.Second)
+		f.deleteQueue()
+		err := sub.Wait()
+		var missing *types.QueueDoesNotExist
+		if !errors.As(err, &missing) || !strings.Contains(err.Error(), f.url) {
+			f.Errorf("Wait returned %v", err)
+		}
+		if at := f.now(); at < 2*time.Minute+10*time.Second || at > 3*time.Minute {
+			f.Errorf("it ended after %v", at)
+		}
+		if n := len(f.calls(receiveOp)); n > 60 {
+			f.Errorf("%d receives", n)
+		}
+		if n := len(f.logged("level=WARN", "ReceiveMessage")); n != 1 {
+			f.Errorf("%d warnings: %q", n, f.loud())
+		}
+		if r := f.onlyRun(); r.to != 2*time.Minute+20*time.Second {
+			f.Errorf("run %+v, want it to its end", r)
+		}
+		if err := sub.Shutdown(context.Background()); err != nil {
+			f.Errorf("Shutdown of what has ended: %v", err)
+		}
+		if again := sub.Wait(); again != err {
+			f.Errorf("the second Wait returned %v", again)
+		}
+	})
+}
+
+func (f *fixture) deleteQueue() {
+	f.Helper()
+	if _, err := f.client.DeleteQueue(f.Context(), &sqs.DeleteQueueInput{QueueUrl: &f.url}); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// B138, B208: one that is made again is received from again, by itself.
+func TestQueueIsMadeAgain(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		sub := f.subscribe(works(time.Second))
+		f.wait(10 * time.Second)
+		f.deleteQueue()
+		f.wait(75 * time.Second)
+		f.create("q")
+		f.send("m")
+		f.wait(100 * time.Second)
+		f.undisturbed()
+		f.stop(sub)
+		if n := len(f.logged("level=WARN")); n != 1 {
+			f.Errorf("logged %q", f.loud())
+		}
+	})
+}
+
+// A queue that is missing now and then is not gone: the two minutes are without
+// a pause.
+func TestQueueIsMissingNowAndThen(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		missing := sqstest.Fault{Code: "AWS.SimpleQueueService.NonExistentQueue"}
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if c.Op == receiveOp && c.At.Sub(f.start)%(3*time.Minute) > 90*time.Second {
+				return missing
+			}
+			return sqstest.Fault{}
+		})
+		sub := f.subscribe(works(0))
+		f.wait(time.Hour)
+		select {
+		case <-sub.Done():
+			f.Errorf("it ended: %v", sub.Wait())
+		default:
+		}
+	})
+}
+
+// timeoutClient is an HTTP client that gives up after a while, as one with
+// http.Client.Timeout does.
+func timeoutClient(o *sqs.Options, d time.Duration) {
+	inner := o.HTTPClient
+	o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithTimeout(r.Context(), d)
+		defer cancel()
+		return inner.Do(r.WithContext(ctx))
+	})
+}
+
+// B142: an HTTP client that gives up before SQS answers is recognized.
+func TestHTTPTimeoutBelowTheWaitTime(t *testing.T) {
+	for _, timeout := range []time.Duration{2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 19 * time.Second, 20 * time.Second} {
+		bubble(t, "q", func(f *fixture) {
+			f.StrandAbandonedPolls = true // R13
+			f.client = f.Client(func(o *sqs.Options) { timeoutClient(o, timeout) })
+			sub := f.subscribe(works(time.Second))
+			f.wait(2 * time.Minute)
+			failures := sub.Stats().ReceiveFailures
+			f.wait(10 * time.Minute)
+			if st := sub.Stats(); st.ReceiveFailures != failures || failures > 5 {
+				f.Errorf("timeout %v: %d receives fail, and %d later", timeout, failures, st.ReceiveFailures-failures)
+			}
+			if n := len(f.logged("level=WARN", "WithWaitTime")); n == 0 {
+				f.Errorf("timeout %v: logged %q", timeout, f.loud())
+			}
+			f.send("m")
+			f.wait(f.now() + 5*time.Second)
+			f.undisturbed()
+			f.stop(sub)
+		})
+	}
+}
+
+// B143: an answer some seconds late is waited for.
+func TestLateAnswers(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(always(receiveOp, sqstest.Fault{Lag: 8 * time.Second}))
+		sub := f.subscribe(works(0))
+		f.wait(19 * time.Second)
+		f.send("m")
+		f.wait(time.Minute)
+		f.undisturbed()
+		if st := sub.Stats(); st.ReceiveFailures > 0 {
+			f.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// A receive that never answers is given up, and counted: it may have taken
+// messages.
+func TestHungReceives(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(f.during(receiveOp, 0, time.Minute, sqstest.Fault{Hang: true, After: true}))
+		f.send("m")
+		sub := f.subscribe(works(0), sqsub.WithWaitTime(5*time.Second))
+		f.wait(time.Minute)
+		if c := f.calls(receiveOp)[0]; c.Done.Sub(f.start) != 15*time.Second {
+			f.Errorf("given up after %v", c.Done.Sub(f.start))
+		}
+		f.wait(3 * time.Minute)
+		f.stop(sub)
+		if st := sub.Stats(); st.ReceivesAbandoned < 2 || st.ReceivesAbandoned != st.ReceiveFailures {
+			f.Errorf("stats %+v", st)
+		}
+		f.wantHeld()
+	})
+}
+
+// B148: expired credentials are asked for again with each try.
+func TestExpiredCredentials(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		expired := sqstest.Fault{Code: "ExpiredToken", Status: 403, Message: "The security token included in the request is expired"}
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if at := c.At.Sub(f.start); at > 600*time.Second && at < 610*time.Second {
+				return expired
+			}
+			return sqstest.Fault{}
+		})
+		f.send("long")
+		sub := f.subscribe(works(20*time.Minute), sqsub.WithConcurrency(2))
+		f.wait(630 * time.Second)
+		f.send("m")
+		f.wait(640 * time.Second)
+		if n := len(f.Runs()); n != 2 {
+			f.Errorf("%d runs, want receiving to have recovered", n)
+		}
+		f.wait(time.Hour)
+		f.stop(sub)
+		for _, r := range f.Runs() {
+			if r.cause != nil {
+				f.Errorf("run %+v", r)
+			}
+		}
+	})
+}
+
+// B147, B149: what fails once in a while and works at the next try is no news.
+func TestRareFailuresAreQuiet(t *testing.T) {
+	for _, fault := range []sqstest.Fault{{Reset: true}, {Code: "ExpiredToken", Status: 403}, {Code: "RequestThrottled"}, {Status: 503}} {
+		bubble(t, "q", func(f *fixture) {
+			last := map[string]time.Duration{}
+			f.Inject(func(c sqstest.Call) sqstest.Fault {
+				if at := c.At.Sub(f.start); at > 0 && at >= last[c.Op]+10*time.Minute {
+					last[c.Op] = at
+					return fault
+				}
+				return sqstest.Fault{}
+			})
+			f.send("long")
+			sub := f.subscribe(works(2*time.Hour), sqsub.WithConcurrency(2))
+			f.wait(3 * time.Hour)
+			f.stop(sub)
+			f.undisturbed()
+			if loud := f.loud(); len(loud) > 0 {
+				f.Errorf("logged %q", loud)
+			}
+			if sub.Stats().ExtendFailures == 0 || sub.Stats().ReceiveFailures == 0 {
+				f.Errorf("the failures are not counted: %+v", sub.Stats())
+			}
+		})
+	}
+}
+
+// Q12: a permission that is withdrawn from one call is surfaced once, with the
+// action that is missing; the other calls go on.
+func TestWithdrawnPermission(t *testing.T) {
+	for _, op := range []string{receiveOp, changeOp, deleteOp} {
+		bubble(t, "q", func(f *fixture) {
+			f.sendMany(5)
+			sub := f.subscribe(works(50*time.Second), sqsub.WithConcurrency(6))
+			f.wait(time.Second)
+			f.Inject(always(op, sqstest.Fault{Code: "AccessDenied", Status: 403, Message: "no policy allows it"}))
+			f.wait(20 * time.Minute)
+			if n := len(f.logged("level=WARN", "sqs:"+op, "no policy allows it")); n != 1 {
+				f.Errorf("%s: %d warnings name the action: %q", op, n, f.loud())
+			}
+			f.Inject(nil)
+			f.wait(40 * time.Minute)
+			f.stop(sub)
+			f.wantHeld()
+			if n := len(f.logged("level=INFO", "works again")); n != 1 {
+				f.Errorf("%s: %d lines say that it works again: %q", op, n, f.loud())
+			}
+		})
+	}
+}
+
+// B120, B198: normal work, and its end, are not worth a line above Debug.
+func TestNormalWorkIsQuiet(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		for i := range 30 {
+			f.send("a", "b", "c")
+			sub := f.subscribe(works(20 * time.Second))
+			f.wait(f.now() + time.Duration(i)*1700*time.Millisecond)
+			f.stop(sub)
+			if st := sub.Stats(); st.ReceiveFailures != 0 || st.ReceivesAbandoned != 0 || st.ExtendFailures != 0 {
+				f.Errorf("stats %+v", st)
+			}
+		}
+		if loud := f.loud(); len(loud) > 0 {
+			f.Errorf("logged %q", loud)
+		}
+	})
+}
+
+// R12: a FIFO receive that failed without an answer is repeated with its id, and
+// brings what it took; one that was answered never is.
+func TestAttemptIDs(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send("m")
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault {
+			if n < 2 {
+				return sqstest.Fault{Reset: true, After: true}
+			}
+			return sqstest.Fault{}
+		}))
+		sub := f.subscribe(works(time.Second))
+		f.wait(10 * time.Second)
+		f.undisturbed()
+		f.wait(5 * time.Minute)
+		f.stop(sub)
+		ids := map[string]int{}
+		for i, c := range f.calls(receiveOp) {
+			if c.AttemptID == "" {
+				f.Errorf("receive %d has no id", i)
+			}
+			ids[c.AttemptID]++
+		}
+		first := f.calls(receiveOp)[0].AttemptID
+		for id, n := range ids {
+			if n != 1 && id != first || id == first && n != 3 {
+				f.Errorf("id %s was used %d times", id, n)
+			}
+		}
+	})
+	bubble(t, "q", func(f *fixture) { // a standard queue knows no such parameter
+		f.subscribe(works(0))
+		f.wait(time.Minute)
+		for _, c := range f.calls(receiveOp) {
+			if c.AttemptID != "" {
+				f.Errorf("a standard queue is asked with id %s", c.AttemptID)
+			}
+		}
+	})
+}
+
+// B079: an id that SQS takes no more is dropped, and the next receive follows
+// at once.
+func TestRefusedAttemptID(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send("m")
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault {
+			switch n {
+			case 0:
+				return sqstest.Fault{Reset: true}
+			case 1:
+				return sqstest.Fault{Code: "InvalidParameterValue", Message: "Value x for parameter ReceiveRequestAttemptId is invalid. Reason: The receiveRequestAttemptId is not valid anymore since the receive call is not retryable."}
+			}
+			return sqstest.Fault{}
+		}))
+		f.subscribe(works(time.Second))
+		f.wait(5 * time.Second)
+		f.undisturbed()
+		c := f.calls(receiveOp)
+		if c[0].AttemptID != c[1].AttemptID || c[2].AttemptID == c[1].AttemptID || c[2].At != c[1].Done {
+			f.Errorf("receives %+v", c[:3])
+		}
+		if loud := f.loud(); len(loud) > 0 {
+			f.Errorf("logged %q", loud)
+		}
+	})
+}
