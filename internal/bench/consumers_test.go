@@ -14,12 +14,15 @@ import (
 	"github.com/sqsub/sqsub"
 )
 
-// A consumer empties a queue with so many instant handlers at once. start
-// returns when it has begun; it ends with ctx, and stop waits for that.
+// A consumer empties a queue.
 type consumer struct {
-	name  string
-	start func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int) (stop func())
+	name string
+	start
 }
+
+// A start begins to consume a queue with so many handlers at once. It ends with
+// ctx, and stop waits for that.
+type start func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int, handler func()) (stop func())
 
 var consumers = []consumer{
 	{"raw-batch", rawLoops(deleteBatch)},
@@ -33,10 +36,10 @@ var consumers = []consumer{
 // rawLoops is what one writes by hand: a tenth as many loops as handlers, each
 // receiving ten messages and deleting them. It extends nothing and survives no
 // error.
-func rawLoops(remove func(context.Context, *sqs.Client, string, []types.Message)) func(context.Context, testing.TB, *sqs.Client, string, int) func() {
-	return func(ctx context.Context, _ testing.TB, client *sqs.Client, url string, concurrency int) func() {
+func rawLoops(finish func(context.Context, *sqs.Client, string, []types.Message, func())) start {
+	return func(ctx context.Context, _ testing.TB, client *sqs.Client, url string, concurrency int, handler func()) func() {
 		var loops sync.WaitGroup
-		for range concurrency / 10 {
+		for range max(1, concurrency/10) {
 			loops.Go(func() {
 				for {
 					out, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
@@ -47,7 +50,7 @@ func rawLoops(remove func(context.Context, *sqs.Client, string, []types.Message)
 					if err != nil {
 						return // ctx has ended
 					}
-					remove(ctx, client, url, out.Messages)
+					finish(ctx, client, url, out.Messages, handler)
 				}
 			})
 		}
@@ -55,19 +58,21 @@ func rawLoops(remove func(context.Context, *sqs.Client, string, []types.Message)
 	}
 }
 
-func deleteBatch(ctx context.Context, client *sqs.Client, url string, messages []types.Message) {
+func deleteBatch(ctx context.Context, client *sqs.Client, url string, messages []types.Message, handler func()) {
 	entries := make([]types.DeleteMessageBatchRequestEntry, len(messages))
 	for i, m := range messages {
+		handler()
 		id := strconv.Itoa(i)
 		entries[i] = types.DeleteMessageBatchRequestEntry{Id: &id, ReceiptHandle: m.ReceiptHandle}
 	}
 	client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &url, Entries: entries})
 }
 
-func deleteSingly(ctx context.Context, client *sqs.Client, url string, messages []types.Message) {
+func deleteSingly(ctx context.Context, client *sqs.Client, url string, messages []types.Message, handler func()) {
 	var handlers sync.WaitGroup
 	for _, m := range messages {
 		handlers.Go(func() {
+			handler()
 			client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &url, ReceiptHandle: m.ReceiptHandle})
 		})
 	}
@@ -75,7 +80,7 @@ func deleteSingly(ctx context.Context, client *sqs.Client, url string, messages 
 }
 
 // gocloud is the loop that gocloud.dev/pubsub documents, with its defaults.
-func gocloud(ctx context.Context, _ testing.TB, client *sqs.Client, url string, concurrency int) func() {
+func gocloud(ctx context.Context, _ testing.TB, client *sqs.Client, url string, concurrency int, handler func()) func() {
 	sub := awssnssqs.OpenSubscription(ctx, client, url, &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: 20 * time.Second})
 	var handlers sync.WaitGroup
 	slots := make(chan struct{}, concurrency)
@@ -88,6 +93,7 @@ func gocloud(ctx context.Context, _ testing.TB, client *sqs.Client, url string, 
 			slots <- struct{}{}
 			handlers.Go(func() {
 				defer func() { <-slots }()
+				handler()
 				m.Ack()
 			})
 		}
@@ -100,12 +106,15 @@ func gocloud(ctx context.Context, _ testing.TB, client *sqs.Client, url string, 
 	}
 }
 
-func subscription(opts ...sqsub.Option) func(context.Context, testing.TB, *sqs.Client, string, int) func() {
-	return func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int) func() {
+func subscription(opts ...sqsub.Option) start {
+	return func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int, handler func()) func() {
 		opts := append([]sqsub.Option{
 			sqsub.WithConcurrency(concurrency), sqsub.WithVisibility(30 * time.Second), quiet,
 		}, opts...)
-		sub, err := sqsub.Subscribe(ctx, client, url, func(context.Context, *sqsub.Delivery) error { return nil }, opts...)
+		sub, err := sqsub.Subscribe(ctx, client, url, func(context.Context, *sqsub.Delivery) error {
+			handler()
+			return nil
+		}, opts...)
 		if err != nil {
 			tb.Fatal(err)
 		}

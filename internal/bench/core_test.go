@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func BenchmarkCore(b *testing.B) {
 		}
 		close(done)
 	}()
-	sub, err := sqsub.Subscribe(b.Context(), queue, memoryURL, func(context.Context, *sqsub.Delivery) error { return nil },
+	sub, err := sqsub.Subscribe(b.Context(), queue, memoryURL, nothing,
 		sqsub.WithConcurrency(100), sqsub.WithVisibility(30*time.Second), quiet,
 		sqsub.WithHooks(sqsub.Hooks{Finished: func(*sqsub.Delivery, sqsub.Result) { count <- struct{}{} }}))
 	if err != nil {

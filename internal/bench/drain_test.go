@@ -33,7 +33,7 @@ func drain(b *testing.B, c consumer, latency time.Duration) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	cpu := processCPU()
-	stop := c.start(ctx, b, client, s.queueURL(), concurrency)
+	stop := c.start(ctx, b, client, s.queueURL(), concurrency, func() {})
 	s.awaitDeleted(b.N)
 	cpu = processCPU() - cpu
 	b.StopTimer()
