@@ -13,7 +13,7 @@ import (
 //	client := sqs.NewFromConfig(cfg, sqsub.Connections(32))
 //
 // By default the SDK keeps 10, and of more calls at once each opens a connection
-// of its own and closes it (S21). A subscription has one call open for every
+// of its own and closes it. A subscription has one call open for every
 // receive, and one for every ten deletes and every ten extensions that are due
 // at a time: as many connections as WithConcurrency are enough in any case. A
 // client with an HTTP client other than the SDK's own is left as it is, and so is
@@ -26,7 +26,9 @@ func Connections(n int) func(*sqs.Options) {
 		}
 		o.HTTPClient = client.WithTransportOptions(func(t *http.Transport) {
 			t.MaxIdleConnsPerHost = max(n, t.MaxIdleConnsPerHost)
-			t.MaxIdleConns = max(n, t.MaxIdleConns)
+			if t.MaxIdleConns > 0 { // 0 is no limit
+				t.MaxIdleConns = max(n, t.MaxIdleConns)
+			}
 		})
 	}
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/sqsub/sqsub/internal/queue"
 )
 
-// A Client makes the calls of a [Subscription]. *[sqs.Client] is one; a wrapper
-// around it gets receipt handles back unchanged in all four settling calls.
+// A Client makes the calls of a [Subscription]. *[sqs.Client] is one. A wrapper
+// around it gets receipt handles back unchanged in all settling calls, and has to
+// pass the option functions on: they turn off the SDK's retries, since the
+// subscription knows better how long a message is still held.
 type Client interface {
 	GetQueueUrl(context.Context, *sqs.GetQueueUrlInput, ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error)
 	GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error)
@@ -40,13 +42,15 @@ var _ Client = (*sqs.Client)(nil)
 // A panic counts as an error, a [PanicError]. After [runtime.Goexit] nothing is
 // sent, and the message comes back when its visibility timeout lapses.
 //
-// The message stays hidden from other consumers until Handler returns, so all
-// work on it has to be done by then. ctx has the values of Subscribe's context
-// but not its cancellation. It ends early if the message may be with another
-// consumer ([ErrVisibilityLost], [ErrHoldLimit]) or a stop ran out of time
-// ([ErrShutdown]); [context.Cause] tells which. Its deadline is the time at
-// which SQS will hand the message on in any case. A cancelled handler keeps its
-// hold, if there still is one, until it returns.
+// A Handler is called by many goroutines at once. The message stays hidden from
+// other consumers until it returns, so all work on the message has to be done by
+// then. It may keep d, but not modify it.
+//
+// ctx has the values of Subscribe's context but not its cancellation. It ends
+// early if the message may be with another consumer ([ErrVisibilityLost],
+// [ErrHoldLimit]) or a stop ran out of time ([ErrShutdown]); [context.Cause]
+// tells which. Its deadline is the end of SQS's 12 hours, or of [WithMaxHold].
+// A cancelled handler keeps its hold, if there still is one, until it returns.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // A Subscription receives the messages of one queue and hands them to a
@@ -74,6 +78,7 @@ type Subscription struct {
 	returned chan returned
 	settled  chan settlement
 	lost     chan *delivery
+	overdue  chan *parking
 	inspect  chan chan<- []Held
 	looped   chan struct{}
 
@@ -90,29 +95,31 @@ type Subscription struct {
 
 // Subscribe starts to receive the messages of a queue and to hand them to
 // handler, each hidden from other consumers for as long as its handler runs.
-// queue is a queue URL, a queue name, or a queue ARN. Whoever calls Subscribe
-// has to call [Subscription.Wait] or [Subscription.Shutdown] before the process
-// ends.
+// queue is a queue URL, a queue name, or a queue ARN, which may be of another
+// account. Whoever calls Subscribe has to call [Subscription.Wait] or
+// [Subscription.Shutdown] before the process ends.
 //
 // When ctx ends, the subscription stops as by [Subscription.Shutdown]: handlers
 // run on, for the time of [WithDrainTimeout].
 //
 // Subscribe reports all faults in its arguments and options at once, each an
 // [OptionError], before it makes any call. It also returns an error, and starts
-// nothing, if the queue's URL or its visibility timeout cannot be had.
-func Subscribe(ctx context.Context, client Client, queueID string, handler Handler, opts ...Option) (*Subscription, error) {
+// nothing, if a call fails that it needs: GetQueueUrl for a name or an ARN,
+// GetQueueAttributes without [WithVisibility]. ctx bounds these calls too, and
+// each takes 15 seconds at most. A queue given by its URL and with WithVisibility
+// needs neither: if it is missing, or a permission is, the log says so, and in the
+// end [Subscription.Wait]. A FIFO queue whose own timeout is 0 is an error, since
+// SQS refuses every delete on it.
+func Subscribe(ctx context.Context, client Client, queue string, handler Handler, opts ...Option) (*Subscription, error) {
 	cfg, err := newConfig(opts)
-	id, idErr := queue.Parse(queueID)
-	if idErr != nil {
-		err = errors.Join(&OptionError{"queue", queueID, idErr.Error()}, err)
-	}
+	id, idErr := parseQueue(queue)
 	if handler == nil {
 		err = errors.Join(&OptionError{"handler", nil, "must be a function"}, err)
 	}
 	if client == nil {
 		err = errors.Join(&OptionError{"client", nil, "must not be nil"}, err)
 	}
-	if err != nil {
+	if err := errors.Join(idErr, err); err != nil {
 		return nil, err
 	}
 
@@ -121,9 +128,11 @@ func Subscribe(ctx context.Context, client Client, queueID string, handler Handl
 		return nil, fmt.Errorf("sqsub: %w", err)
 	}
 	if !cfg.visibilitySet {
-		if cfg.visibility, err = id.VisibilityTimeout(ctx, client, url); err != nil {
+		attributes, err := id.Attributes(ctx, client, url)
+		if err != nil {
 			return nil, fmt.Errorf("sqsub: %w", err)
 		}
+		cfg.visibility, cfg.maxReceives = attributes.VisibilityTimeout, attributes.MaxReceiveCount
 		if err := cfg.check(); err != nil { // now against the queue's own timeout
 			return nil, err
 		}
@@ -145,6 +154,14 @@ func Subscribe(ctx context.Context, client Client, queueID string, handler Handl
 	return s, nil
 }
 
+func parseQueue(id string) (queue.Identifier, error) {
+	parsed, err := queue.Parse(id)
+	if err != nil {
+		return parsed, &OptionError{"queue", id, err.Error()}
+	}
+	return parsed, nil
+}
+
 func newSubscription(ctx context.Context, client Client, url string, handler Handler, cfg config) *Subscription {
 	s := &Subscription{
 		config:   cfg,
@@ -157,6 +174,7 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 		returned: make(chan returned),
 		settled:  make(chan settlement),
 		lost:     make(chan *delivery),
+		overdue:  make(chan *parking),
 		inspect:  make(chan chan<- []Held),
 		looped:   make(chan struct{}),
 		done:     make(chan struct{}),
@@ -193,8 +211,7 @@ func (s *Subscription) Visibility() time.Duration { return s.visibility }
 
 // Shutdown stops the subscription gracefully and waits until all is settled.
 // No receive is started any more; the open one ends by itself, within its wait
-// time, since SQS hands messages to an aborted one all the same (R13); what it
-// brings, and what was received but not started, is made visible again at once.
+// time, since SQS may hand messages to an aborted one all the same; what it brings, and what was received but not started, is made visible again at once.
 // Handlers run on, and their messages stay hidden.
 //
 // If ctx or the time of [WithDrainTimeout] ends first, the open receive is
@@ -203,7 +220,7 @@ func (s *Subscription) Visibility() time.Duration { return s.visibility }
 // unfinished; [Subscription.Wait] still waits for it.
 //
 // Shutdown returns nil when all is settled. A handler that calls it waits for
-// itself, until ctx or the drain timeout ends.
+// itself, until ctx or the drain timeout ends; if neither does, for ever.
 func (s *Subscription) Shutdown(ctx context.Context) error {
 	s.drain()
 	select {
@@ -245,8 +262,8 @@ func list(held []Held) string {
 // strand messages until their visibility timeout lapses; what was not started
 // is released; the contexts of the handlers are cancelled with [ErrShutdown].
 // Close waits until the handlers have returned and their outcomes are settled,
-// and returns nil. A handler must not call Close: it would wait for itself for
-// ever. It can let another goroutine do so.
+// and returns nil; the error is there for [io.Closer]. A handler must not call
+// Close: it would wait for itself for ever. It can let another goroutine do so.
 func (s *Subscription) Close() error {
 	s.drain()
 	s.abort()
@@ -256,8 +273,8 @@ func (s *Subscription) Close() error {
 
 // Wait waits until the subscription has ended and nothing of it runs any more:
 // no handler, no call, no goroutine. It returns nil after a stop, or the error
-// that ended the subscription: that the queue has not existed for two minutes.
-// A handler must not call Wait.
+// that ended the subscription: that the queue has not existed for two minutes,
+// which wraps SQS's *types.QueueDoesNotExist. A handler must not call Wait.
 func (s *Subscription) Wait() error {
 	<-s.done
 	return s.err

@@ -46,7 +46,7 @@ func (d *Delivery) SentAt() time.Time {
 }
 
 // GroupID returns the message group id, or "". Messages of a FIFO queue have
-// one; those of a standard queue may have one, which orders nothing (F14).
+// one; those of a standard queue may have one, which orders nothing.
 func (d *Delivery) GroupID() string {
 	return d.system(types.MessageSystemAttributeNameMessageGroupId)
 }

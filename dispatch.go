@@ -1,7 +1,9 @@
 package sqsub
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -27,17 +29,6 @@ type delivery struct {
 	lossOnce sync.Once // reports the loss of its visibility
 }
 
-// A lane is a sequence of deliveries that run one after another: those of one
-// group in a FIFO queue; those of one message, which SQS may deliver again while
-// an earlier delivery of it is here, in a standard queue. A lane is in the map
-// of lanes for as long as it has a delivery.
-type lane struct {
-	key     string
-	current *delivery   // running, or being settled
-	waiting []*delivery // in the order received
-	slot    bool        // it occupies a slot
-}
-
 // A dispatcher is the state of a subscription. It belongs to the goroutine that
 // runs loop; nothing else reads or writes it.
 type dispatcher struct {
@@ -47,6 +38,7 @@ type dispatcher struct {
 	ready    []*lane // lanes that wait for a slot, the longest waiting first
 	busy     int     // slots occupied
 	running  int     // handlers
+	parked   int     // lanes
 	settling int     // deliveries whose handler has returned and that are not settled
 	receiver receiver
 	memory   memory
@@ -70,12 +62,13 @@ type (
 	settlement struct { // a delivery has its outcome
 		d       *delivery
 		outcome Outcome
+		delay   time.Duration
 		handled bool // by a handler that succeeded, whether the delete was confirmed or not
 	}
 
 	// An aftermath is what else a failure concerns.
 	aftermath struct {
-		followers  []*delivery // the rest of its group, in the order received: hand it back too
+		followers  []*delivery // of its group, in the order received: hand them back too
 		superseded bool        // a newer delivery of the same message is here: leave the message to it
 	}
 )
@@ -124,6 +117,8 @@ func (s *Subscription) loop(ctx context.Context) error {
 			l.takeSettlement(x)
 		case d := <-l.lost:
 			l.takeLoss(d)
+		case p := <-l.overdue:
+			l.takeOverdue(p)
 		case reply := <-l.inspect:
 			reply <- l.inventory()
 		}
@@ -195,6 +190,7 @@ func (l *dispatcher) take(messages []types.Message, sent, answered time.Time) {
 	l.release(late)
 }
 
+// enter puts a delivery into its lane.
 func (l *dispatcher) enter(d *delivery) {
 	d.handled = l.memory.has(d.ID(), d.ReceivedAt)
 	key := l.key(d)
@@ -203,10 +199,16 @@ func (l *dispatcher) enter(d *delivery) {
 		ln = &lane{key: key}
 		l.lanes[key] = ln
 	}
-	d.lane = ln
-	d.state = WaitingForBefore
-	ln.waiting = append(ln.waiting, d)
-	if ln.current == nil && len(ln.waiting) == 1 {
+	if older := ln.insert(d); older != nil {
+		l.drop(older)
+		if older == d {
+			return
+		}
+	}
+	if ln.parked != nil && ln.parked.id == d.ID() {
+		l.unpark(ln)
+	}
+	if ln.current == nil && ln.parked == nil && !ln.queued {
 		l.queueUp(ln)
 	}
 }
@@ -222,6 +224,7 @@ func (l *dispatcher) key(d *delivery) string {
 }
 
 func (l *dispatcher) queueUp(ln *lane) {
+	ln.queued = true
 	ln.waiting[0].state = WaitingForSlot
 	l.ready = append(l.ready, ln)
 }
@@ -232,7 +235,7 @@ func (l *dispatcher) startReady() {
 		ln := l.ready[0]
 		l.ready[0] = nil
 		l.ready = l.ready[1:]
-		ln.slot = true
+		ln.queued, ln.slot = false, true
 		l.busy++
 		l.start(ln)
 	}
@@ -259,37 +262,30 @@ func (l *dispatcher) takeReturn(r returned) {
 	if r.failed != nil {
 		r.failed <- l.fail(d)
 	}
-	if len(ln.waiting) == 0 {
+	if len(ln.waiting) == 0 || ln.parked != nil {
 		l.freeSlot(ln)
 	}
 }
 
-// fail takes out of hand what must not run after d failed.
+// fail decides what becomes of the lane of a delivery that failed.
 func (l *dispatcher) fail(d *delivery) aftermath {
-	if slices.ContainsFunc(d.lane.waiting, d.sameMessage) {
+	ln := d.lane
+	switch {
+	case ln.supersedes(d):
 		// The newer delivery runs next. A delay set through the old receipt
 		// handle would act on it (V8).
 		return aftermath{superseded: true}
-	}
-	if !l.fifo {
+	case len(ln.waiting) == 0:
+		return aftermath{}
+	case l.maxReceives > 0 && d.ReceiveCount() >= l.maxReceives:
+		// SQS will not deliver the message again but move it to the dead-letter
+		// queue at the next receive (X3), and its group goes on without it (X6).
+		return aftermath{}
+	case l.parked < l.concurrency:
+		l.park(ln, d.ID())
 		return aftermath{}
 	}
-	return aftermath{followers: d.lane.takeWaiting(0)}
-}
-
-func (d *delivery) sameMessage(other *delivery) bool {
-	return d.ID() != "" && d.ID() == other.ID()
-}
-
-// takeWaiting takes the waiting deliveries from position i on out of the lane.
-func (ln *lane) takeWaiting(i int) []*delivery {
-	taken := slices.Clone(ln.waiting[i:])
-	clear(ln.waiting[i:])
-	ln.waiting = ln.waiting[:i]
-	for _, d := range taken {
-		d.lane = nil
-	}
-	return taken
+	return aftermath{followers: ln.takeWaiting(0)}
 }
 
 func (l *dispatcher) freeSlot(ln *lane) {
@@ -308,11 +304,14 @@ func (l *dispatcher) takeSettlement(x settlement) {
 		l.noteHandled(x)
 	}
 	ln := d.lane
-	if ln == nil || ln.current != d { // released, or lost while it waited
+	if ln == nil || ln.current != d { // released, or dropped
 		return
 	}
 	ln.current = nil
 	l.settling--
+	if ln.parked != nil {
+		l.watch(ln.parked, x.delay)
+	}
 	if l.fifo && x.outcome == Unsettled {
 		// The message is going to come back: none of its group may overtake it.
 		l.release(ln.takeWaiting(0))
@@ -340,8 +339,10 @@ func (l *dispatcher) noteHandled(x settlement) {
 func (l *dispatcher) advance(ln *lane) {
 	switch {
 	case len(ln.waiting) == 0:
+		l.unpark(ln)
 		l.freeSlot(ln)
 		delete(l.lanes, ln.key)
+	case ln.parked != nil:
 	case ln.slot:
 		l.start(ln)
 	default:
@@ -354,34 +355,42 @@ func (l *dispatcher) advance(ln *lane) {
 func (l *dispatcher) takeLoss(d *delivery) {
 	ln := d.lane
 	if ln == nil {
-		return // released, or settled
+		return // released, dropped or settled
 	}
 	i := slices.Index(ln.waiting, d) // -1: it is the current one
-	if l.fifo {
+	if l.fifo && !(i < 0 && ln.supersedes(d)) {
 		l.release(ln.takeWaiting(i + 1))
 	}
-	if i < 0 {
-		if d.state == Settling && len(ln.waiting) == 0 {
-			l.freeSlot(ln)
-		}
-		return
+	if i >= 0 {
+		ln.waiting = slices.Delete(ln.waiting, i, i+1)
+		d.lane = nil
+		l.drop(d)
 	}
-	ln.waiting = slices.Delete(ln.waiting, i, i+1)
-	d.lane = nil
-	l.drop(d)
-	if ln.current == nil && i == 0 {
-		l.ready = slices.DeleteFunc(l.ready, func(r *lane) bool { return r == ln })
+	switch {
+	case len(ln.waiting) > 0:
+		if ln.queued {
+			ln.waiting[0].state = WaitingForSlot
+		}
+	case ln.current == nil:
+		if ln.queued {
+			l.ready = slices.DeleteFunc(l.ready, func(r *lane) bool { return r == ln })
+		}
 		l.advance(ln)
+	case ln.current.state == Settling:
+		l.freeSlot(ln)
 	}
 }
 
-// drop ends a delivery that was lost before it was started.
+// drop ends a delivery without a call: it was lost before it was started, or a
+// newer delivery of its message is here.
 func (l *dispatcher) drop(d *delivery) {
 	l.goroutines.Go(func() {
 		d.ext.stop()
-		l.finish(d, Result{Outcome: Lost, Err: d.ext.err()}, false)
+		l.finish(d, Result{Outcome: Lost, Err: cmp.Or(d.ext.err(), errSuperseded)}, false)
 	})
 }
+
+var errSuperseded = errors.New("sqsub: a newer delivery of the message is here")
 
 // release hands deliveries back that were not started, in one batch, the last
 // of them first: in that order a FIFO group comes back whole (F3).
@@ -391,7 +400,7 @@ func (l *dispatcher) release(ds []*delivery) {
 	}
 	back := make([]outgoing, 0, len(ds))
 	for _, d := range slices.Backward(ds) {
-		back = append(back, outgoing{d, Result{Outcome: Released}})
+		back = append(back, outgoing{d: d, r: Result{Outcome: Released}})
 	}
 	l.goroutines.Go(func() { l.handBack(back) })
 }
@@ -402,6 +411,7 @@ func (l *dispatcher) stop() {
 	l.queue.Flush()
 	var unstarted []*delivery
 	for key, ln := range l.lanes {
+		l.unpark(ln)
 		unstarted = append(unstarted, ln.takeWaiting(0)...)
 		if ln.current == nil {
 			delete(l.lanes, key)

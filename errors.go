@@ -9,8 +9,10 @@ import (
 var (
 	// ErrVisibilityLost is the cause of a handler's context when its message
 	// may be with another consumer from now on: an extension found it gone, or
-	// none succeeded before the visibility timeout ran out. The cause wraps the
-	// last error of SQS, if there was one.
+	// none succeeded before the visibility timeout ran out. Ask for it with
+	// errors.Is(context.Cause(ctx), ErrVisibilityLost); ctx.Err() tells only that
+	// the context has ended. The cause wraps the last error of SQS, if there was
+	// one.
 	ErrVisibilityLost = errors.New("sqsub: visibility lost")
 
 	// ErrHoldLimit is the cause of a handler's context when its message has
@@ -24,9 +26,9 @@ var (
 )
 
 // RetryAfter is a handler's verdict: it failed because of err, which may be
-// nil, and the message is to be visible again after delay. The delay is
-// rounded up to whole seconds, clipped to what is left of SQS's 12 hours, and
-// zero if it is negative. The verdict counts wrapped as well, as far as
+// nil, and the message is to be visible again after delay; zero is at once. The
+// delay is rounded up to whole seconds, clipped to what is left of SQS's 12 hours,
+// and zero if it is negative. The verdict counts wrapped as well, as far as
 // [errors.As] finds it; of several the outermost counts.
 func RetryAfter(delay time.Duration, err error) error {
 	return &verdict{Retried, max(0, delay), err}

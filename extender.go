@@ -41,7 +41,10 @@ func (e *extender) init(s *Subscription, d *delivery, h hold) {
 	e.done = make(chan struct{})
 }
 
-var errInterrupted = errors.New("interrupted")
+var (
+	errInterrupted = errors.New("interrupted")
+	errSettled     = errors.New("settled")
+)
 
 const (
 	minCall = 250 * time.Millisecond
@@ -66,6 +69,8 @@ func (e *extender) run() {
 		err := e.keep(timer, notBefore, interrupt)
 		switch {
 		case err == nil:
+		case err == errSettled:
+			return
 		case err != errInterrupted:
 			e.mu.Lock()
 			e.cause = err
@@ -88,6 +93,16 @@ func (e *extender) run() {
 func (e *extender) yield() {
 	e.yielded = true
 	close(e.returned)
+}
+
+// yielding reports whether the handler has returned.
+func (e *extender) yielding() bool {
+	select {
+	case <-e.returned:
+		return true
+	default:
+		return false
+	}
 }
 
 // stop ends the extender. It returns when no extension is under way any more,
@@ -159,6 +174,11 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 		failure = err
 		switch queue.Classify(err) {
 		case queue.Gone:
+			if e.yielding() {
+				// Most likely the delete has overtaken it (B016, B018). The answer to
+				// that says what has become of the message.
+				return errSettled
+			}
 			return fmt.Errorf("%w: %w", ErrVisibilityLost, err)
 		case queue.Limit: // not a loss: what was granted before still stands (V6)
 			return e.runOut(timer, interrupt)

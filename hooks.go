@@ -3,11 +3,14 @@ package sqsub
 import "time"
 
 // Hooks are functions that a [Subscription] calls on its events, for metrics,
-// traces and tests. Any of them may be nil. They are called synchronously, by
-// many goroutines at once, and have to return at once: a hook that blocks
-// holds up a delivery, or all receiving. A hook may call Stats, and no other
-// method of the Subscription. Adding a field breaks nobody who names the
-// fields.
+// traces and tests. Any of them may be nil. For one delivery they come in the
+// order Received, Started, Extended and Lost, Finished; Started only if its handler
+// runs, Finished always and last.
+//
+// Hooks are called synchronously, by many goroutines at once, and have to return
+// at once: one that blocks holds up a delivery, or all receiving. A hook must not
+// modify d, and of the methods of the Subscription may call Stats alone. A panic in
+// a hook ends the process. Adding a field breaks nobody who names the fields.
 type Hooks struct {
 	// Received is called for each message that a receive brought.
 	Received func(d *Delivery)
@@ -38,8 +41,8 @@ const (
 	Deleted   Outcome = "deleted"   // after the handler succeeded
 	Discarded Outcome = "discarded" // deleted after a [Discard]
 	Retried   Outcome = "retried"   // to be visible again after a delay
-	Released  Outcome = "released"  // visible again at once, or behind the message of its group that failed
-	Lost      Outcome = "lost"      // with nobody, or with another consumer: see [ErrVisibilityLost]
+	Released  Outcome = "released"  // handed back unstarted, or when a stop cancelled its handler: visible again at once, or behind the message of its group that failed
+	Lost      Outcome = "lost"      // its visibility was lost, see [ErrVisibilityLost], or a newer delivery of the message is here; nothing was sent
 	Unsettled Outcome = "unsettled" // comes back when its visibility timeout lapses: the call that was to settle it failed to the end, or the handler called runtime.Goexit
 )
 
@@ -47,15 +50,15 @@ const (
 type Result struct {
 	Outcome  Outcome
 	Err      error         // the handler's error, or that of the call that was to settle the delivery
-	Duration time.Duration // how long the handler ran; zero = it was not started
-	Delay    time.Duration // until the message is visible again, if it was retried or released
+	Duration time.Duration // how long the handler ran; zero for one that was not started
+	Delay    time.Duration // until the message is visible again, as it was set: rounded up and clipped
 	Late     bool          // it was deleted after its visibility was lost: another consumer may handle it again
 }
 
 // An Extension is one try to extend a delivery's visibility.
 type Extension struct {
 	Timeout time.Duration // what was asked for
-	Latency time.Duration // from the time it was ready to leave to the answer
+	Latency time.Duration // from the request to the answer
 	Err     error         // nil = granted
 }
 

@@ -87,5 +87,5 @@ func (s *Subscription) finish(d *delivery, r Result, handled bool) {
 	if f := s.hooks.Finished; f != nil {
 		f(&d.Delivery, r)
 	}
-	s.settled <- settlement{d, r.Outcome, handled}
+	s.settled <- settlement{d, r.Outcome, r.Delay, handled}
 }

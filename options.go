@@ -29,6 +29,7 @@ const (
 type config struct {
 	visibility    time.Duration // whole seconds; 0 = the queue's own, or none
 	visibilitySet bool
+	maxReceives   int // of the queue's redrive policy; 0 = none, or not known
 	maxHold       time.Duration
 	concurrency   int
 	prefetch      int
@@ -101,18 +102,19 @@ func (c *config) check() error {
 
 // WithVisibility sets the visibility timeout: every receive and every extension
 // asks SQS to hide the message for d. It is how long a message stays hidden
-// after its consumer has crashed; a slow handler needs no longer one. d is 1 s
-// to 12 h; a fraction of a second rounds up. By default the queue's own timeout
-// is read once, which needs the permission sqs:GetQueueAttributes.
+// after its consumer has crashed; a slow handler needs no longer one. 30 s to a
+// few minutes suit most queues. d is 1 s to 12 h; a fraction of a second rounds
+// up. By default the queue's own timeout is read once, which needs the permission
+// sqs:GetQueueAttributes.
 func WithVisibility(d time.Duration) Option {
 	return func(c *config) { c.visibility, c.visibilitySet = d, true }
 }
 
-// WithMaxHold bounds how long one delivery may be held. At the end the handler's context ends with
-// [ErrHoldLimit] and SQS hands the message on. d is at least the visibility
-// timeout. Defaults to 12 h, which is also the most that SQS allows; it counts
-// them from the request that received the message (R18), and some seconds are
-// kept in reserve.
+// WithMaxHold bounds how long one delivery may be held. At the end the handler's
+// context ends with [ErrHoldLimit] and SQS hands the message on. d is the
+// visibility timeout to 12 h. Defaults to 12 h: SQS allows no more, and counts
+// from the request that received the message, so that the end comes some seconds
+// earlier.
 func WithMaxHold(d time.Duration) Option {
 	return func(c *config) { c.maxHold = d }
 }
@@ -148,15 +150,15 @@ func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 
 // WithBatchDelay bounds how long a delete or an extension may wait for others
 // to travel with: ten in a batch cost as much as one alone. An extension waits
-// in the time before it is due, never past it. Zero makes every call a single
-// one. Defaults to 100 ms.
+// in the time before it is due, never past it. d is not negative; zero makes every
+// call a single one. Defaults to 100 ms.
 func WithBatchDelay(d time.Duration) Option {
 	return func(c *config) { c.batchDelay = d }
 }
 
 // WithDrainTimeout bounds a graceful stop: handlers that still run when d has
-// passed since the stop began have their contexts cancelled with [ErrShutdown].
-// Zero means no bound. Defaults to 25 s, which fits the 30 s that container
+// passed since the stop began have their contexts cancelled with [ErrShutdown],
+// and a receive that is still open is aborted. Zero means no bound. Defaults to 25 s, which fits the 30 s that container
 // platforms leave between SIGTERM and SIGKILL.
 func WithDrainTimeout(d time.Duration) Option {
 	return func(c *config) { c.drainTimeout = d }

@@ -23,7 +23,7 @@ const (
 	stopTries = 2
 
 	// followersBehind is how much later than the message that failed the rest of
-	// its group comes back: see handBack.
+	// its group comes back: see fail.
 	followersBehind = 2 * time.Second
 )
 
@@ -116,15 +116,16 @@ func (s *Subscription) exit(d *delivery, ran time.Duration) {
 // delete is confirmed.
 func (s *Subscription) remove(d *delivery, r Result) {
 	d.ext.yield()
-	want := r.Outcome
+	want, inTime := r.Outcome, false
 	for try := 0; ; try++ {
 		lost := d.ext.err()
 		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
 		if err == nil {
 			s.deletes.ok(s.log)
-			r.Outcome, r.Late = want, lost != nil
+			r.Outcome, r.Late = want, lost != nil && !inTime
 			break
 		}
+		inTime = inTime || lost == nil && queue.Unsure(err) // it may have been this one
 		kind := queue.Classify(err)
 		if kind == queue.Gone { // D4, D5
 			s.visibilityLost(d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
@@ -179,9 +180,9 @@ func (s *Subscription) fail(d *delivery, r Result) {
 	// (B070).
 	var back []outgoing
 	for _, f := range slices.Backward(rest.followers) {
-		back = append(back, outgoing{f, Result{Outcome: Released, Delay: r.Delay + followersBehind}})
+		back = append(back, outgoing{d: f, r: Result{Outcome: Released, Delay: r.Delay + followersBehind}})
 	}
-	s.handBack(append(back, outgoing{d, r}))
+	s.handBack(append(back, outgoing{d: d, r: r}))
 }
 
 func (s *Subscription) logFailure(d *delivery, r Result) {
@@ -201,6 +202,10 @@ func (s *Subscription) logFailure(d *delivery, r Result) {
 type outgoing struct {
 	d *delivery
 	r Result
+
+	// gone is when the message may have been visible again after a try whose
+	// answer was lost; zero = no try may have taken effect.
+	gone time.Time
 }
 
 // handBack makes messages visible again, each after the delay of its result, in
@@ -215,12 +220,17 @@ func (s *Subscription) handBack(back []outgoing) {
 		if len(back) == 0 {
 			return
 		}
+		tried := time.Now()
 		errs := s.change(back, try)
 		var again []outgoing
 		for i, o := range back {
-			if s.handedBack(o, errs[i]) {
-				again = append(again, o)
+			if !s.handedBack(o, errs[i]) {
+				continue
 			}
+			if o.gone.IsZero() && queue.Unsure(errs[i]) {
+				o.gone = tried.Add(o.r.Delay)
+			}
+			again = append(again, o)
 		}
 		if back = again; len(back) > 0 && !s.pause(try) {
 			for _, o := range back {
@@ -234,6 +244,10 @@ func (s *Subscription) handBack(back []outgoing) {
 // givenUp ends a delivery that cannot be handed back, since it is not held any
 // more: on a standard queue the call would act on whoever holds it now (V9).
 func (s *Subscription) givenUp(o outgoing) bool {
+	if !s.fifo && !o.gone.IsZero() && passed(time.Now(), o.gone) {
+		s.unsettled(o, errors.New("SQS may have made it visible already"))
+		return true
+	}
 	lost := o.d.ext.err()
 	if lost == nil && s.visibility > 0 {
 		return false

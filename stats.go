@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Stats are the numbers of a [Subscription] at one moment.
+// Stats are the numbers of a [Subscription] at one moment. The counts are since
+// [Subscribe]; what they count is explained at [Outcome].
 type Stats struct {
 	Receiving int // receives open now
 	InFlight  int // deliveries held: waiting, running, or being settled
@@ -23,7 +24,7 @@ type Stats struct {
 	ExtendFailures    uint64    // tries to extend that failed
 	ReceiveFailures   uint64    // receives that failed
 	ReceivesAbandoned uint64    // receives that ended without an answer and may have stranded messages until their timeout lapses
-	LastReceive       time.Time // when the last receive succeeded, with messages or without; for health checks
+	LastReceive       time.Time // when the last receive succeeded, with messages or without, for health checks; zero before the first
 }
 
 // counters are the Stats while they are counted.

@@ -30,9 +30,9 @@ type result struct {
 	err  error
 }
 
-// A batcher gathers entries into batches. A full batch leaves at
-// once, any other when its first entry may wait no longer, with all that has
-// come by then. The lock is held for list operations only.
+// A batcher gathers entries into batches. A full batch leaves at once, any other
+// when its first entry may wait no longer, with all that has come by then. The
+// lock is held for list operations only.
 type batcher struct {
 	size int            // of a full batch
 	send func([]*entry) // sends one batch and puts a result into each of its entries
@@ -40,8 +40,8 @@ type batcher struct {
 	mu       sync.Mutex
 	pending  []*entry    // not a full batch, and none of them due
 	timer    *time.Timer // fires when the first of pending is due
+	fires    time.Time   // when that is
 	due      [][]*entry  // batches that wait for a sender
-	fires    time.Time   // when
 	senders  int
 	flushing bool
 

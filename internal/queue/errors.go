@@ -128,6 +128,20 @@ func as[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
+// Unsure reports whether a call that failed may have taken effect all the same:
+// whether it was anything but refused.
+func Unsure(err error) bool {
+	if entry := (*EntryError)(nil); errors.As(err, &entry) {
+		return !entry.SenderFault
+	}
+	var answer interface{ HTTPStatusCode() int }
+	if errors.As(err, &answer) {
+		status := answer.HTTPStatusCode()
+		return status < 400 || status > 499
+	}
+	return !errors.Is(err, errNoSender)
+}
+
 // An EntryError is the failure of one entry of a batch request that as a whole
 // succeeded (B1). It is a smithy.APIError, as the single call's error would be.
 type EntryError struct {

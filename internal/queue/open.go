@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -98,25 +99,47 @@ func (id Identifier) Resolve(ctx context.Context, client Client) (string, error)
 	return *out.QueueUrl, nil
 }
 
-// VisibilityTimeout reads the queue's own timeout.
-func (id Identifier) VisibilityTimeout(ctx context.Context, client Client, url string) (time.Duration, error) {
+// Attributes are what a consumer wants to know of a queue.
+type Attributes struct {
+	VisibilityTimeout time.Duration
+	MaxReceiveCount   int // of the redrive policy; 0 = there is none
+}
+
+// Attributes reads the queue's attributes.
+func (id Identifier) Attributes(ctx context.Context, client Client, url string) (Attributes, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	const attribute = types.QueueAttributeNameVisibilityTimeout
+	const timeout, redrive = types.QueueAttributeNameVisibilityTimeout, types.QueueAttributeNameRedrivePolicy
 	out, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{attribute},
+		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{timeout, redrive},
 	})
 	if err != nil {
-		return 0, id.explain(client, "GetQueueAttributes", err)
+		return Attributes{}, id.explain(client, "GetQueueAttributes", err)
 	}
 	if out == nil {
-		return 0, errNoAnswer
+		return Attributes{}, errNoAnswer
 	}
-	n, err := strconv.Atoi(out.Attributes[string(attribute)])
+	n, err := strconv.Atoi(out.Attributes[string(timeout)])
 	if err != nil || n < 0 || n > 43200 {
-		return 0, fmt.Errorf("GetQueueAttributes for queue %s: VisibilityTimeout is %q, not a number of seconds from 0 to 43200", id.Name, out.Attributes[string(attribute)])
+		return Attributes{}, fmt.Errorf("GetQueueAttributes for queue %s: VisibilityTimeout is %q, not a number of seconds from 0 to 43200", id.Name, out.Attributes[string(timeout)])
 	}
-	return time.Duration(n) * time.Second, nil
+	return Attributes{time.Duration(n) * time.Second, maxReceiveCount(out.Attributes[string(redrive)])}, nil
+}
+
+// maxReceiveCount reads a redrive policy, in which the count may be a number or
+// a string (X1).
+func maxReceiveCount(policy string) int {
+	var p struct {
+		MaxReceiveCount any `json:"maxReceiveCount"`
+	}
+	if json.Unmarshal([]byte(policy), &p) != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(fmt.Sprint(p.MaxReceiveCount))
+	if err != nil {
+		return 0
+	}
+	return max(0, n)
 }
 
 // ForeignRegion is the AWS region that the identifier's URL plainly names, if

@@ -1,0 +1,141 @@
+package sqsub
+
+import (
+	"slices"
+	"time"
+)
+
+// A lane is a sequence of deliveries that run one after another: those of one
+// group in a FIFO queue; those of one message, which SQS may deliver again while
+// an earlier delivery of it is here, in a standard queue. A lane is in the map
+// of lanes for as long as it has a delivery. It belongs to the loop.
+type lane struct {
+	key     string
+	current *delivery   // running, or being settled
+	waiting []*delivery // in the order to run, at most one of each message
+	slot    bool        // it occupies a slot
+	queued  bool        // it waits for one
+	parked  *parking    // nil = it does not wait for a message to come back
+}
+
+// insert puts a delivery in its place: where an earlier delivery of the same
+// message waits; else at the front, if it is the message that runs or failed;
+// else at the end. Of two waiting deliveries of one message the older is
+// returned, and no longer in the lane: its receipt handle is no good any more
+// (D3, D4).
+func (ln *lane) insert(d *delivery) (older *delivery) {
+	d.lane, d.state = ln, WaitingForBefore
+	if i := slices.IndexFunc(ln.waiting, d.sameMessage); i >= 0 {
+		older = ln.waiting[i]
+		if older.ReceiveCount() > d.ReceiveCount() { // the answer to an earlier receive came late
+			older = d
+		} else {
+			ln.waiting[i] = d
+			d.handled = d.handled || older.handled
+			d.state = older.state
+		}
+		older.lane = nil
+		return older
+	}
+	first := ln.current != nil && ln.current.sameMessage(d) || ln.parked != nil && ln.parked.id == d.ID()
+	if first {
+		ln.waiting = slices.Insert(ln.waiting, 0, d)
+	} else {
+		ln.waiting = append(ln.waiting, d)
+	}
+	return nil
+}
+
+// supersedes reports whether a newer delivery of d's message runs next.
+func (ln *lane) supersedes(d *delivery) bool {
+	return len(ln.waiting) > 0 && ln.waiting[0].sameMessage(d)
+}
+
+// takeWaiting takes the waiting deliveries from position i on out of the lane.
+func (ln *lane) takeWaiting(i int) []*delivery {
+	taken := slices.Clone(ln.waiting[i:])
+	clear(ln.waiting[i:])
+	ln.waiting = ln.waiting[:i]
+	for _, d := range taken {
+		d.lane = nil
+	}
+	return taken
+}
+
+func (d *delivery) sameMessage(other *delivery) bool {
+	return d.ID() != "" && d.ID() == other.ID()
+}
+
+// A parking is a FIFO group that waits, held and without a slot, for a message
+// of it to come back that has failed.
+//
+// Handing the followers back would be simpler. But each receive counts towards
+// the redrive limit (X7), SQS delivers a group's messages together (F1), and so
+// a message that keeps failing would carry its followers into the dead-letter
+// queue, some of them never tried (B070). While they are held SQS can deliver
+// nothing of the group but the message that failed (F2), and it comes alone.
+type parking struct {
+	ln    *lane
+	id    string        // of the message that has to come first
+	probe bool          // it has not failed, but was released to see whether it comes back
+	over  chan struct{} // closed when it is over
+}
+
+// patience is how long after a message is visible again its group waits for it
+// here. If it does not come, another consumer has it, or it has moved to the
+// dead-letter queue.
+const patience = 2 * time.Second
+
+func (l *dispatcher) park(ln *lane, id string) {
+	ln.parked = &parking{ln: ln, id: id, over: make(chan struct{})}
+	l.parked++
+}
+
+func (l *dispatcher) unpark(ln *lane) {
+	if ln.parked != nil {
+		close(ln.parked.over)
+		ln.parked = nil
+		l.parked--
+	}
+}
+
+// watch reports when the message of a parking is overdue, which is visible again
+// after delay.
+func (l *dispatcher) watch(p *parking, delay time.Duration) {
+	l.goroutines.Go(func() {
+		timer := time.NewTimer(delay + patience)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-p.over:
+			return
+		}
+		select {
+		case l.overdue <- p:
+		case <-p.over:
+		}
+	})
+}
+
+// takeOverdue gives up waiting for a message. Which of the two has happened to
+// it shows by releasing the next of its group alone: if it comes back, that is
+// the turn of the rest; if it does not, the rest is released too, last to first.
+func (l *dispatcher) takeOverdue(p *parking) {
+	ln := p.ln
+	if ln.parked != p {
+		return
+	}
+	l.unpark(ln)
+	if p.probe || len(ln.waiting) == 1 {
+		l.release(ln.takeWaiting(0))
+		l.advance(ln)
+		return
+	}
+	next := ln.waiting[0]
+	ln.waiting = slices.Delete(ln.waiting, 0, 1)
+	next.lane = nil
+	l.park(ln, next.ID())
+	ln.parked.probe = true
+	l.watch(ln.parked, 0)
+	l.release([]*delivery{next})
+}
