@@ -1,9 +1,7 @@
 package sqsub_test
 
 import (
-	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -230,36 +228,5 @@ func TestLateDeleteIsGivenUp(t *testing.T) {
 		if n := len(f.logged("level=ERROR", "not deleted")); n != 1 {
 			f.Errorf("logged %q", f.loud())
 		}
-	})
-}
-
-// B158: all calls use one URL, whichever way the queue was named.
-func TestAllCallsUseOneURL(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
-		f.send("a", "b", "c")
-		client := &urls{Client: f.client}
-		sub, err := sqsub.Subscribe(context.Background(), client, "q", func(ctx context.Context, d *sqsub.Delivery) error {
-			time.Sleep(20 * time.Second)
-			if d.Body() == "c" && d.ReceiveCount() == 1 {
-				return errHandler
-			}
-			return nil
-		}, f.options(nil)...)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.watch(sub)
-		f.wait(time.Minute)
-		f.stop(sub)
-		for _, call := range client.calls {
-			op, url, _ := strings.Cut(call, " ")
-			if url != sub.QueueURL() {
-				f.Errorf("%s uses %s, want %s", op, url, sub.QueueURL())
-			}
-		}
-		if len(client.calls) < 4 {
-			f.Errorf("calls %q", client.calls)
-		}
-		f.wantHeld()
 	})
 }

@@ -130,7 +130,13 @@ func (f *fixture) sendTo(group string, bodies ...string) {
 // closed at the end of the test, if that has not stopped it, and checked.
 func (f *fixture) subscribe(handler sqsub.Handler, opts ...sqsub.Option) *sqsub.Subscription {
 	f.Helper()
-	sub, err := sqsub.Subscribe(context.Background(), f.client, f.queue, f.recorded(handler), f.options(opts)...)
+	return f.through(f.client, handler, opts...)
+}
+
+// through subscribes by a client of the test's own.
+func (f *fixture) through(client sqsub.Client, handler sqsub.Handler, opts ...sqsub.Option) *sqsub.Subscription {
+	f.Helper()
+	sub, err := sqsub.Subscribe(context.Background(), client, f.queue, f.recorded(handler), f.options(opts)...)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,44 +18,6 @@ import (
 	"github.com/sqsub/sqsub"
 	"github.com/sqsub/sqsub/sqstest"
 )
-
-// urls is a client that notes the queue URL of each settling and receiving call.
-type urls struct {
-	*sqs.Client
-	mu    sync.Mutex
-	calls []string
-}
-
-func (c *urls) note(op string, url *string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.calls = append(c.calls, op+" "+aws.ToString(url))
-}
-
-func (c *urls) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
-	c.note("ReceiveMessage", in.QueueUrl)
-	return c.Client.ReceiveMessage(ctx, in, opts...)
-}
-
-func (c *urls) DeleteMessage(ctx context.Context, in *sqs.DeleteMessageInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error) {
-	c.note("DeleteMessage", in.QueueUrl)
-	return c.Client.DeleteMessage(ctx, in, opts...)
-}
-
-func (c *urls) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatchInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error) {
-	c.note("DeleteMessageBatch", in.QueueUrl)
-	return c.Client.DeleteMessageBatch(ctx, in, opts...)
-}
-
-func (c *urls) ChangeMessageVisibility(ctx context.Context, in *sqs.ChangeMessageVisibilityInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityOutput, error) {
-	c.note("ChangeMessageVisibility", in.QueueUrl)
-	return c.Client.ChangeMessageVisibility(ctx, in, opts...)
-}
-
-func (c *urls) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeMessageVisibilityBatchInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
-	c.note("ChangeMessageVisibilityBatch", in.QueueUrl)
-	return c.Client.ChangeMessageVisibilityBatch(ctx, in, opts...)
-}
 
 // opens subscribes to a queue, however it is named, and stops at once. It
 // returns the operations that Subscribe itself called.
