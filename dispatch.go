@@ -199,7 +199,7 @@ func (l *dispatcher) enter(d *delivery) {
 		ln = &lane{key: key}
 		l.lanes[key] = ln
 	}
-	if older := ln.insert(d); older != nil {
+	if older := ln.insert(d, l.fifo); older != nil {
 		l.drop(older)
 		if older == d {
 			return

@@ -24,6 +24,7 @@ type extender struct {
 	hold       hold
 	extensions int
 	cause      error // why the visibility was lost
+	deleted    bool  // an extension was told so, after the handler returned
 
 	returned chan struct{} // closed by yield, or by stop
 	yielded  bool          // it is
@@ -126,6 +127,14 @@ func (e *extender) err() error {
 	return e.cause
 }
 
+// isDeleted reports whether an extension was told that the message has been
+// deleted, after its handler returned.
+func (e *extender) isDeleted() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.deleted
+}
+
 func (e *extender) current() (h hold, extensions int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,6 +186,9 @@ func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan
 			if e.yielding() {
 				// Most likely the delete has overtaken it (B016, B018). The answer to
 				// that says what has become of the message.
+				e.mu.Lock()
+				e.deleted = queue.IsDeleted(err)
+				e.mu.Unlock()
 				return errSettled
 			}
 			return fmt.Errorf("%w: %w", ErrVisibilityLost, err)

@@ -12,20 +12,22 @@ import (
 type lane struct {
 	key     string
 	current *delivery   // running, or being settled
-	waiting []*delivery // in the order to run, at most one of each message
+	waiting []*delivery // in the order to run
 	slot    bool        // it occupies a slot
 	queued  bool        // it waits for one
 	parked  *parking    // nil = it does not wait for a message to come back
 }
 
-// insert puts a delivery in its place: where an earlier delivery of the same
-// message waits; else at the front, if it is the message that runs or failed;
-// else at the end. Of two waiting deliveries of one message the older is
-// returned, and no longer in the lane: its receipt handle is no good any more
-// (D3, D4).
-func (ln *lane) insert(d *delivery) (older *delivery) {
+// insert puts a delivery in its place. In a standard queue, where a lane is one
+// message, that is the end. In a FIFO queue it is where an earlier delivery of
+// the same message waits; else the front, if it is the message that runs or
+// failed; else the end. Of two waiting deliveries of one message the older is then
+// returned, and no longer in the lane: its receipt handle has expired (D4).
+func (ln *lane) insert(d *delivery, fifo bool) (older *delivery) {
 	d.lane, d.state = ln, WaitingForBefore
-	if i := slices.IndexFunc(ln.waiting, d.sameMessage); i >= 0 {
+	i := slices.IndexFunc(ln.waiting, d.sameMessage)
+	switch {
+	case fifo && i >= 0:
 		older = ln.waiting[i]
 		if older.ReceiveCount() > d.ReceiveCount() { // the answer to an earlier receive came late
 			older = d
@@ -35,15 +37,18 @@ func (ln *lane) insert(d *delivery) (older *delivery) {
 			d.state = older.state
 		}
 		older.lane = nil
-		return older
-	}
-	first := ln.current != nil && ln.current.sameMessage(d) || ln.parked != nil && ln.parked.id == d.ID()
-	if first {
+	case fifo && ln.precedes(d):
 		ln.waiting = slices.Insert(ln.waiting, 0, d)
-	} else {
+	default:
 		ln.waiting = append(ln.waiting, d)
 	}
-	return nil
+	return older
+}
+
+// precedes reports whether d comes before all that waits: its message is the one
+// that runs, or the one that failed.
+func (ln *lane) precedes(d *delivery) bool {
+	return ln.current != nil && ln.current.sameMessage(d) || ln.parked != nil && ln.parked.id == d.ID()
 }
 
 // supersedes reports whether a newer delivery of d's message runs next.

@@ -44,10 +44,11 @@ type receiver struct {
 	freeAt  time.Time // since when slots are free and gathered for a receive
 
 	failures int       // in a row
-	retryAt  time.Time // after a failure
+	retryAt  time.Time // no receive before
 	missing  time.Time // since when the queue does not exist
 	repeat   []attempt // failed receives of a FIFO queue
 	rejected bool      // the last one for its attempt id
+	hurried  int       // in a row: empty, and long before the wait time was over
 	waitTime time.Duration
 	fatal    error
 }
@@ -158,6 +159,15 @@ func (r *receiver) took(res pollResult) {
 	default:
 		r.target = max(1, r.target/2)
 	}
+	if len(res.messages) > 0 || took > r.waitTime/2 {
+		r.hurried = 0
+		return
+	}
+	// SQS answers early with nothing now and then (R8). A server that always does
+	// must not be asked as fast as it answers.
+	if r.hurried++; r.hurried > 1 {
+		r.retryAt = res.answered.Add(backoff(receiveRetryBase, second, r.hurried))
+	}
 }
 
 // failed takes note of a receive that failed: the next one waits.
@@ -202,10 +212,11 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 // answers: every idle receive would fail, and strand what it was about to
 // bring (B142).
 func (r *receiver) shorten(took time.Duration) {
-	if took < second || took >= r.waitTime {
+	wait := max(second, floorSeconds(took-second))
+	if took < second || wait >= r.waitTime {
 		return
 	}
-	r.waitTime = max(second, floorSeconds(took-second))
+	r.waitTime = wait
 	r.s.log.Warn("a receive timed out before its wait time was over: the HTTP client's timeout has to be longer than WithWaitTime; waiting less from now on",
 		"timed_out_after", took, "wait_time", r.waitTime)
 }

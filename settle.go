@@ -126,6 +126,10 @@ func (s *Subscription) remove(d *delivery, r Result) {
 			break
 		}
 		inTime = inTime || lost == nil && queue.Unsure(err) // it may have been this one
+		if inTime && d.ext.isDeleted() {
+			r.Outcome = want
+			break
+		}
 		kind := queue.Classify(err)
 		if kind == queue.Gone { // D4, D5
 			s.visibilityLost(d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))

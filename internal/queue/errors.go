@@ -142,6 +142,12 @@ func Unsure(err error) bool {
 	return !errors.Is(err, errNoSender)
 }
 
+// IsDeleted reports whether err says that the message has been deleted (V8).
+func IsDeleted(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && strings.Contains(api.ErrorMessage(), "does not exist or is not available")
+}
+
 // An EntryError is the failure of one entry of a batch request that as a whole
 // succeeded (B1). It is a smithy.APIError, as the single call's error would be.
 type EntryError struct {
