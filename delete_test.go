@@ -108,15 +108,15 @@ func TestDeleteThatCanNeverSucceed(t *testing.T) {
 // action; the handlers that wait are not many.
 func TestDeleteIsDenied(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
-		for range 30 {
+		for range 15 {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		}
 		denied := sqstest.Fault{Code: "AccessDenied", Status: 403, Message: "not authorized to perform: sqs:deletemessage"}
-		f.Inject(f.during(deleteOp, 0, 10*time.Minute, denied))
+		f.Inject(f.during(deleteOp, 0, 3*time.Minute, denied))
 		const concurrency = 5
 		sub := f.subscribe(works(time.Millisecond), sqsub.WithConcurrency(concurrency))
-		for range 9 {
-			f.wait(f.now() + time.Minute)
+		for range 17 {
+			f.wait(f.now() + 10*time.Second)
 			if n := sub.Stats().InFlight; n > 2*concurrency+100 {
 				f.Errorf("%d in flight", n) // B193
 			}
@@ -127,10 +127,10 @@ func TestDeleteIsDenied(t *testing.T) {
 		if st := sub.Stats(); st.VisibilityLost > 0 {
 			f.Errorf("stats %+v", st)
 		}
-		f.wait(15 * time.Minute)
+		f.wait(5 * time.Minute)
 		f.stop(sub)
-		if n := len(f.Runs()); n != 300 {
-			f.Errorf("%d runs of 300 messages", n)
+		if n := len(f.Runs()); n != 150 {
+			f.Errorf("%d runs of 150 messages", n)
 		}
 		f.wantHeld()
 	})

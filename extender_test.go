@@ -203,6 +203,25 @@ func TestHoldLimitIsNeverOverrun(t *testing.T) {
 	}
 }
 
+// A FIFO receive that is repeated with its id brings what the first one took,
+// and the 12 hours count from that one (R12, R18).
+func TestHoldLimitOfARepeatedReceive(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send("m")
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Hang: n < 3, After: true} }))
+		f.subscribe(works(13*time.Hour), sqsub.WithConcurrency(1), sqsub.WithVisibility(2*time.Hour))
+		f.wait(12*time.Hour + 5*time.Minute)
+		if r := f.onlyRun(); !errors.Is(r.cause, sqsub.ErrHoldLimit) || r.ended > 12*time.Hour || r.from < time.Minute {
+			f.Errorf("run %+v", r)
+		}
+		for _, e := range f.changes() {
+			if e.code != "" {
+				f.Errorf("refused: %v", e)
+			}
+		}
+	})
+}
+
 func TestMaxHold(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")

@@ -143,12 +143,12 @@ func TestSlotsAreGathered(t *testing.T) {
 func TestGatheringIsBounded(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.sendMany(200)
-		f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+		f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
 			if d.Body() == "0" {
 				time.Sleep(10 * time.Second)
-			} else {
-				time.Sleep(time.Hour)
+				return nil
 			}
+			<-ctx.Done()
 			return nil
 		}, sqsub.WithConcurrency(100))
 		f.wait(12 * time.Second)
