@@ -89,9 +89,9 @@ func TestRedeliveryWaitsForTheLostOne(t *testing.T) {
 		bubble(t, "q", func(f *fixture) {
 			f.send("m")
 			f.Inject(f.lapse(10 * time.Second))
-			handler := failing(takes(30*time.Second), map[string]int{})
+			handler := failing(takes(32*time.Second), map[string]int{})
 			if !succeeds {
-				handler = failing(takes(30*time.Second), map[string]int{"m": 1})
+				handler = failing(takes(32*time.Second), map[string]int{"m": 1})
 			}
 			sub := f.subscribe(handler, retriesAfter(time.Hour), sqsub.WithVisibility(10*time.Second))
 			f.wait(29 * time.Second)
@@ -104,7 +104,7 @@ func TestRedeliveryWaitsForTheLostOne(t *testing.T) {
 			if succeeds && len(runs) != 1 {
 				t.Errorf("a message handled successfully ran %d times", len(runs))
 			}
-			if !succeeds && (len(runs) != 2 || runs[1].from != 30*time.Second) {
+			if !succeeds && (len(runs) != 2 || runs[1].from != 32*time.Second) {
 				t.Errorf("runs: %+v, want the second when the first has failed", runs)
 			}
 			newest := f.Calls()

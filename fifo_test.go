@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/sqsub/sqsub"
@@ -231,36 +233,139 @@ func TestGroupTakesOneSlot(t *testing.T) {
 	})
 }
 
-// B068: what follows a failure is not run, and comes back behind it.
-func TestFailureTakesItsFollowersAlong(t *testing.T) {
+// B068: what follows a failure is not run before it, and waits for it in hand:
+// handed back, it would use up a receive with each try of the one before (B070).
+func TestFollowersWaitForAFailure(t *testing.T) {
 	bubble(t, "q.fifo", func(f *fixture) {
 		f.send(numbered("m", 4)...)
 		s := newStory()
-		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m2": 1})), retriesAfter(5*time.Second), sqsub.WithVisibility(time.Minute))
-		f.wait(3 * time.Second)
+		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m2": 3})), retriesAfter(time.Minute), sqsub.WithVisibility(20*time.Second))
+		f.wait(30 * time.Second)
 
-		var order []string
-		for _, e := range f.changes() {
-			order = append(order, e.body)
+		if held := sub.InFlight(); len(held) != 2 || held[0].State != sqsub.WaitingForBefore || held[1].State != sqsub.WaitingForBefore {
+			t.Errorf("in hand: %+v, want m3 and m4", held)
 		}
-		if want := []string{"m4", "m3", "m2"}; !slices.Equal(order, want) { // F3
-			t.Errorf("handed back in the order %v, want %v", order, want)
-		}
-		for body, m := range f.held() {
-			if m.ReceiveCount != 1 || m.State != sqstest.InFlight {
-				t.Errorf("%s: %s, received %d times", body, m.State, m.ReceiveCount)
-			}
-		}
-		if n := len(sub.InFlight()); n != 0 {
-			t.Errorf("%d deliveries are still in hand", n)
-		}
-		f.drained(time.Minute)
+		f.sendTo("other", "o1")
+		f.wait(32 * time.Second)
+		s.wantSuccesses(t, "other", []string{"o1"}) // no slot is taken
+		f.drained(time.Hour)
 		f.stop(sub)
-		if want := []string{"m1", "m2", "m2", "m3", "m4"}; !slices.Equal(s.attempts["g"], want) {
+		if want := []string{"m1", "m2", "m2", "m2", "m2", "m3", "m4"}; !slices.Equal(s.attempts["g"], want) {
 			t.Errorf("tried %v, want %v", s.attempts["g"], want)
 		}
-		if st := sub.Stats(); st.Retried != 1 || st.Released != 2 || st.Deleted != 4 {
-			t.Errorf("%d retried, %d released, %d deleted; want 1, 2, 4", st.Retried, st.Released, st.Deleted)
+		for _, r := range f.Runs() {
+			if r.body != "m2" && r.count != 1 {
+				t.Errorf("%s ran at its receive %d", r.body, r.count)
+			}
+		}
+		if st := sub.Stats(); st.Retried != 3 || st.Released != 0 || st.Deleted != 5 {
+			t.Errorf("%d retried, %d released, %d deleted; want 3, 0, 5", st.Retried, st.Released, st.Deleted)
+		}
+	})
+}
+
+// Followers do not wait for ever: if the one that failed does not come back here,
+// they go back too, so that whoever has it can go on with them.
+func TestFollowersOfAMessageThatAnotherHas(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send(numbered("m", 4)...)
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Empty: n > 0} })) // until another was faster
+		s := newStory()
+		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m1": 1})), retriesAfter(10*time.Second), sqsub.WithVisibility(20*time.Second))
+		f.wait(11500 * time.Millisecond)
+		f.Inject(nil)
+		for _, m := range f.receive(0) {
+			if *m.Body != "m1" {
+				t.Errorf("another consumer got %s", *m.Body)
+			}
+		}
+		f.wait(17 * time.Second)
+		if n := len(sub.InFlight()); n != 0 {
+			t.Errorf("%d are still in hand", n)
+		}
+		for _, body := range numbered("m", 4)[1:] {
+			if m := f.held()[body]; m.State != sqstest.Visible || m.ReceiveCount != 1 {
+				t.Errorf("%s: %+v, want released", body, m)
+			}
+		}
+		f.stop(sub)
+		if want := []string{"m1"}; !slices.Equal(s.attempts["g"], want) {
+			t.Errorf("tried %v, want %v", s.attempts["g"], want)
+		}
+	})
+}
+
+// All slots are busy when the message that failed is visible again, so that it
+// comes late, when its followers are on their way back: still it comes first.
+func TestOrderWhenTheFailureComesBackLate(t *testing.T) {
+	for late := range 10 {
+		bubble(t, "q.fifo", func(f *fixture) {
+			f.sendTo("a", numbered("a", 3)...)
+			f.sendTo("b", "b1")
+			f.sendTo("c", "c1")
+			f.sendTo("d", "d1")
+			busy := time.Duration(late)*time.Second + 700*time.Millisecond
+			fail := failing(takes(time.Second), map[string]int{"a1": 1})
+			s := newStory()
+			sub := f.subscribe(s.tells(func(ctx context.Context, d *sqsub.Delivery) error {
+				if d.GroupID() != "a" {
+					time.Sleep(busy)
+					return nil
+				}
+				return fail(ctx, d)
+			}), retriesAfter(time.Second), sqsub.WithConcurrency(3), sqsub.WithVisibility(time.Minute))
+			f.drained(10 * time.Minute)
+			f.stop(sub)
+			s.wantSuccesses(t, "a", numbered("a", 3))
+			for _, r := range f.Runs() {
+				if r.body == "a1" && r.count > 2 {
+					t.Errorf("busy for %v: a1 came back and was not run, but handed back", busy)
+				}
+			}
+		})
+	}
+}
+
+// The message that failed was with another consumer, which hands it back too,
+// just when its followers are on their way back: it comes together with the next
+// one, and first.
+func TestOrderWhenTheFailureComesBackInCompany(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send(numbered("m", 4)...)
+		var receives atomic.Int64
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			ours := c.Op == receiveOp && c.Visibility != rivalHold
+			return sqstest.Fault{Empty: ours && receives.Add(1) > 1 && f.now() < 4500*time.Millisecond}
+		})
+		s := newStory()
+		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m1": 1})), retriesAfter(time.Second), sqsub.WithVisibility(time.Minute), sqsub.WithBatchDelay(0))
+		f.wait(2100 * time.Millisecond)
+		theirs := f.receive(0)
+		f.wait(4600 * time.Millisecond)
+		_, err := f.client.ChangeMessageVisibility(f.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: &f.url, ReceiptHandle: theirs[0].ReceiptHandle})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.drained(10 * time.Minute)
+		f.stop(sub)
+		s.wantSuccesses(t, "g", numbered("m", 4))
+	})
+}
+
+// A stop does not wait for a failure to come back: its followers are released.
+func TestStopReleasesWhatWaitsForAFailure(t *testing.T) {
+	stopped(t, "q.fifo", slices.Concat(graceful, []stopping{closing}), func(f *fixture, s stopCase) {
+		f.send(numbered("m", 4)...)
+		_, wantEnd := s.at(30*time.Second, failing(takes(time.Second), map[string]int{"m1": 1}), retriesAfter(time.Hour), sqsub.WithVisibility(20*time.Second))
+		if s.way.name == "Close" {
+			wantEnd(30 * time.Second)
+		} else {
+			wantEnd(40 * time.Second) // with the open poll
+		}
+		for _, body := range numbered("m", 4)[1:] {
+			if m := f.held()[body]; m.State != sqstest.Visible || m.ReceiveCount != 1 {
+				t.Errorf("%s: %+v, want released", body, m)
+			}
 		}
 	})
 }
