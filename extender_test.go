@@ -222,6 +222,22 @@ func TestHoldLimitOfARepeatedReceive(t *testing.T) {
 	})
 }
 
+// A last extension that fails until it would gain nothing is the limit, not a loss.
+func TestLastExtensionFails(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(f.during(changeOp, 20*time.Second, time.Hour, sqstest.Fault{Status: 500}))
+		f.subscribe(works(time.Minute), sqsub.WithMaxHold(46500*time.Millisecond), sqsub.WithConcurrency(1))
+		f.wait(50 * time.Second)
+		if r := f.onlyRun(); !errors.Is(r.cause, sqsub.ErrHoldLimit) || r.ended < 44*time.Second || r.ended >= 45*time.Second {
+			f.Errorf("run %+v, want ErrHoldLimit at the end of what was granted", r)
+		}
+		if n := len(f.changes()); n > 20 {
+			f.Errorf("%d calls", n)
+		}
+	})
+}
+
 func TestMaxHold(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
@@ -797,7 +813,12 @@ func TestInvalidExtensionIsNotRepeated(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
 		f.Inject(always(changeOp, sqstest.Fault{Code: "InvalidParameterValue", Message: "Value 30 for parameter Whatever is invalid."}))
-		f.subscribe(obeys(time.Hour))
+		f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+			if d.ReceiveCount() > 1 {
+				return works(20*time.Second)(ctx, d) // returns between the refusal and the end
+			}
+			return obeys(time.Hour)(ctx, d)
+		})
 		f.wait(30*time.Second - 1)
 		if r := f.onlyRun(); !errors.Is(r.cause, sqsub.ErrVisibilityLost) || r.to < 29*time.Second {
 			f.Errorf("run %+v, want it held to the end", r)
@@ -805,5 +826,7 @@ func TestInvalidExtensionIsNotRepeated(t *testing.T) {
 		if n := len(f.changes()); n != 1 {
 			f.Errorf("%d calls", n)
 		}
+		f.wait(time.Minute)
+		f.wantHeld()
 	})
 }

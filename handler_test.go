@@ -481,6 +481,59 @@ func TestHandingBackFailsForAWhile(t *testing.T) {
 	}
 }
 
+// What SQS says is gone, or will never accept, is reported once and left alone.
+func TestHandingBackIsRefused(t *testing.T) {
+	type refusal struct {
+		answer  sqstest.Fault
+		outcome sqsub.Outcome
+		line    string
+	}
+	cases := []refusal{
+		{sqstest.Fault{Code: "InvalidParameterValue", Message: "whatever"}, sqsub.Unsettled, "level=ERROR"},
+		{sqstest.Fault{Code: "InvalidParameterValue", Message: "it is beyond the limit"}, sqsub.Unsettled, "level=ERROR"},
+	}
+	for _, answer := range goneAnswers {
+		cases = append(cases, refusal{answer, sqsub.Lost, `level=WARN msg="visibility lost`})
+	}
+	for _, c := range cases {
+		t.Run(c.answer.Code+c.answer.Message, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				f.Inject(always(changeOp, c.answer))
+				sub := f.subscribe(once(fails(errHandler), time.Second), sqsub.WithRetryDelay(plainly))
+				f.wait(29 * time.Second)
+				if r := f.onlyResult(); r.Outcome != c.outcome || r.Delay != 0 || !errors.Is(r.Err, errHandler) {
+					f.Errorf("result %+v, want %s", r, c.outcome)
+				}
+				if n := len(f.changes()); n != 1 {
+					f.Errorf("%d calls", n)
+				}
+				if n := len(f.logged(c.line, c.answer.Code)); n != 1 {
+					f.Errorf("logged %q", f.loud())
+				}
+				f.wait(31 * time.Second)
+				f.stop(sub)
+				f.wantHeld()
+			})
+		})
+	}
+}
+
+// A queue that hides nothing has the message back already.
+func TestFailureOnAQueueWithTimeoutZero(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(always(receiveOp, sqstest.Fault{Lag: 20 * time.Millisecond}))
+		f.send("m")
+		sub := f.subscribe(once(fails(errHandler), 0))
+		f.wait(5 * time.Second)
+		f.stop(sub)
+		if n := len(f.changes()); n > 0 {
+			f.Errorf("changes %v", f.changes())
+		}
+		f.wantHeld()
+	}, "VisibilityTimeout", "0")
+}
+
 // The retry delay is asked for once, and for no verdict.
 func TestRetryDelayIsAskedOnce(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
