@@ -88,9 +88,8 @@ type Subscription struct {
 
 	stats    counters
 	receives trouble
-	extends  trouble
 	deletes  trouble
-	delays   trouble
+	changes  trouble
 }
 
 // Subscribe starts to receive the messages of a queue and to hand them to
@@ -165,7 +164,6 @@ func parseQueue(id string) (queue.Identifier, error) {
 func newSubscription(ctx context.Context, client Client, url string, handler Handler, cfg config) *Subscription {
 	s := &Subscription{
 		config:   cfg,
-		queue:    queue.New(ctx, client, url, cfg.batchDelay > 0),
 		handler:  handler,
 		base:     context.WithoutCancel(ctx),
 		draining: make(chan struct{}),
@@ -180,10 +178,10 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 		done:     make(chan struct{}),
 
 		receives: trouble{op: "ReceiveMessage"},
-		extends:  trouble{op: "ChangeMessageVisibility"},
 		deletes:  trouble{op: "DeleteMessage"},
-		delays:   trouble{op: "ChangeMessageVisibility"},
+		changes:  trouble{op: "ChangeMessageVisibility"},
 	}
+	s.queue = queue.New(ctx, client, url, cfg.batchDelay > 0, s.called)
 	s.polling, s.abandon = context.WithCancel(s.base)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	s.abort = sync.OnceFunc(func() { close(s.aborting) })

@@ -205,10 +205,10 @@ func (l *dispatcher) enter(d *delivery) {
 			return
 		}
 	}
-	if ln.parked != nil && ln.parked.id == d.ID() {
+	if ln.parked != nil && ln.parked.awaited.sameMessage(d) {
 		l.unpark(ln)
 	}
-	if ln.current == nil && ln.parked == nil && !ln.queued {
+	if ln.current == nil && !ln.queued && !ln.blocked() {
 		l.queueUp(ln)
 	}
 }
@@ -227,6 +227,13 @@ func (l *dispatcher) queueUp(ln *lane) {
 	ln.queued = true
 	ln.waiting[0].state = WaitingForSlot
 	l.ready = append(l.ready, ln)
+}
+
+func (l *dispatcher) unqueue(ln *lane) {
+	if ln.queued {
+		ln.queued = false
+		l.ready = slices.DeleteFunc(l.ready, func(r *lane) bool { return r == ln })
+	}
 }
 
 // startReady starts handlers while slots are free.
@@ -262,7 +269,7 @@ func (l *dispatcher) takeReturn(r returned) {
 	if r.failed != nil {
 		r.failed <- l.fail(d)
 	}
-	if len(ln.waiting) == 0 || ln.parked != nil {
+	if ln.blocked() {
 		l.freeSlot(ln)
 	}
 }
@@ -281,10 +288,11 @@ func (l *dispatcher) fail(d *delivery) aftermath {
 		// SQS will not deliver the message again but move it to the dead-letter
 		// queue at the next receive (X3), and its group goes on without it (X6).
 		return aftermath{}
-	case l.parked < l.concurrency:
-		l.park(ln, d.ID())
+	case ln.parked == nil && l.parked < l.concurrency:
+		l.park(ln, d)
 		return aftermath{}
 	}
+	l.unpark(ln)
 	return aftermath{followers: ln.takeWaiting(0)}
 }
 
@@ -309,7 +317,7 @@ func (l *dispatcher) takeSettlement(x settlement) {
 	}
 	ln.current = nil
 	l.settling--
-	if ln.parked != nil {
+	if ln.parked != nil && ln.parked.awaited == d {
 		l.watch(ln.parked, x.delay)
 	}
 	if l.fifo && x.outcome == Unsettled {
@@ -342,7 +350,8 @@ func (l *dispatcher) advance(ln *lane) {
 		l.unpark(ln)
 		l.freeSlot(ln)
 		delete(l.lanes, ln.key)
-	case ln.parked != nil:
+	case ln.blocked():
+		l.freeSlot(ln)
 	case ln.slot:
 		l.start(ln)
 	default:
@@ -372,9 +381,7 @@ func (l *dispatcher) takeLoss(d *delivery) {
 			ln.waiting[0].state = WaitingForSlot
 		}
 	case ln.current == nil:
-		if ln.queued {
-			l.ready = slices.DeleteFunc(l.ready, func(r *lane) bool { return r == ln })
-		}
+		l.unqueue(ln)
 		l.advance(ln)
 	case ln.current.state == Settling:
 		l.freeSlot(ln)
@@ -490,5 +497,5 @@ func (l *dispatcher) takePoll(r pollResult) {
 	if l.receiver.fatal != nil {
 		l.drain()
 	}
-	l.take(r.messages, r.sent, r.answered)
+	l.take(r.messages, r.first, r.answered) // first: a repeated receive may bring what the first try took (R12)
 }

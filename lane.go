@@ -1,8 +1,11 @@
 package sqsub
 
 import (
+	"cmp"
 	"slices"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
 // A lane is a sequence of deliveries that run one after another: those of one
@@ -19,36 +22,57 @@ type lane struct {
 }
 
 // insert puts a delivery in its place. In a standard queue, where a lane is one
-// message, that is the end. In a FIFO queue it is where an earlier delivery of
-// the same message waits; else the front, if it is the message that runs or
-// failed; else the end. Of two waiting deliveries of one message the older is then
-// returned, and no longer in the lane: its receipt handle has expired (D4).
+// message, that is the end. In a FIFO queue it is where an earlier delivery of the
+// same message waits, or else by the order in which the messages were sent. Of two
+// waiting deliveries of one message the older is then returned, and no longer in
+// the lane: its receipt handle has expired (D4).
 func (ln *lane) insert(d *delivery, fifo bool) (older *delivery) {
 	d.lane, d.state = ln, WaitingForBefore
-	i := slices.IndexFunc(ln.waiting, d.sameMessage)
-	switch {
-	case fifo && i >= 0:
-		older = ln.waiting[i]
-		if older.ReceiveCount() > d.ReceiveCount() { // the answer to an earlier receive came late
-			older = d
-		} else {
-			ln.waiting[i] = d
-			d.handled = d.handled || older.handled
-			d.state = older.state
-		}
-		older.lane = nil
-	case fifo && ln.precedes(d):
-		ln.waiting = slices.Insert(ln.waiting, 0, d)
-	default:
+	if !fifo {
 		ln.waiting = append(ln.waiting, d)
+		return nil
 	}
+	i := slices.IndexFunc(ln.waiting, d.sameMessage)
+	if i < 0 {
+		i = slices.IndexFunc(ln.waiting, func(w *delivery) bool { return ln.precedes(d, w) })
+		if i < 0 {
+			i = len(ln.waiting)
+		}
+		ln.waiting = slices.Insert(ln.waiting, i, d)
+		return nil
+	}
+	older = ln.waiting[i]
+	if older.ReceiveCount() > d.ReceiveCount() { // the answer to an earlier receive came late
+		older = d
+	} else {
+		ln.waiting[i] = d
+		d.handled = d.handled || older.handled
+		d.state = older.state
+	}
+	older.lane = nil
 	return older
 }
 
-// precedes reports whether d comes before all that waits: its message is the one
-// that runs, or the one that failed.
-func (ln *lane) precedes(d *delivery) bool {
-	return ln.current != nil && ln.current.sameMessage(d) || ln.parked != nil && ln.parked.id == d.ID()
+// precedes reports whether d is to run before w, which waits. Sequence numbers
+// tell (M1); where a server gives none, the message that runs or failed is first.
+func (ln *lane) precedes(d, w *delivery) bool {
+	if a, b := d.sequence(), w.sequence(); a != "" && b != "" {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) < 0
+	}
+	return ln.current != nil && ln.current.sameMessage(d) || ln.parked != nil && ln.parked.awaited.sameMessage(d)
+}
+
+func (d *delivery) sequence() string {
+	return d.system(types.MessageSystemAttributeNameSequenceNumber)
+}
+
+// blocked reports whether nothing that waits may run: a message has to come back
+// first, or nothing waits.
+func (ln *lane) blocked() bool {
+	if len(ln.waiting) == 0 {
+		return true
+	}
+	return ln.parked != nil && !ln.precedes(ln.waiting[0], ln.parked.awaited)
 }
 
 // supersedes reports whether a newer delivery of d's message runs next.
@@ -80,10 +104,10 @@ func (d *delivery) sameMessage(other *delivery) bool {
 // queue, some of them never tried (B070). While they are held SQS can deliver
 // nothing of the group but the message that failed (F2), and it comes alone.
 type parking struct {
-	ln    *lane
-	id    string        // of the message that has to come first
-	probe bool          // it has not failed, but was released to see whether it comes back
-	over  chan struct{} // closed when it is over
+	ln      *lane
+	awaited *delivery     // an earlier delivery of the message that has to come first
+	probe   bool          // it has not failed, but was released to see whether it comes back
+	over    chan struct{} // closed when it is over
 }
 
 // patience is how long after a message is visible again its group waits for it
@@ -91,9 +115,10 @@ type parking struct {
 // dead-letter queue.
 const patience = 2 * time.Second
 
-func (l *dispatcher) park(ln *lane, id string) {
-	ln.parked = &parking{ln: ln, id: id, over: make(chan struct{})}
+func (l *dispatcher) park(ln *lane, awaited *delivery) *parking {
+	ln.parked = &parking{ln: ln, awaited: awaited, over: make(chan struct{})}
 	l.parked++
+	return ln.parked
 }
 
 func (l *dispatcher) unpark(ln *lane) {
@@ -132,15 +157,18 @@ func (l *dispatcher) takeOverdue(p *parking) {
 	}
 	l.unpark(ln)
 	if p.probe || len(ln.waiting) == 1 {
+		l.unqueue(ln)
 		l.release(ln.takeWaiting(0))
-		l.advance(ln)
+		if ln.current == nil {
+			l.advance(ln)
+		}
 		return
 	}
 	next := ln.waiting[0]
 	ln.waiting = slices.Delete(ln.waiting, 0, 1)
 	next.lane = nil
-	l.park(ln, next.ID())
-	ln.parked.probe = true
-	l.watch(ln.parked, 0)
+	probe := l.park(ln, next)
+	probe.probe = true
+	l.watch(probe, 0)
 	l.release([]*delivery{next})
 }

@@ -14,16 +14,26 @@ func (d *delivery) attrs(more ...any) []any {
 	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
 }
 
+// called takes note of how a settling call went. That a message is gone is told
+// where it matters, and says that the call works.
+func (s *Subscription) called(op string, err error) {
+	calls := &s.changes
+	if op == s.deletes.op {
+		calls = &s.deletes
+	}
+	if err != nil && queue.Classify(err) != queue.Gone && queue.Classify(err) != queue.Limit {
+		calls.failed(s.log, err)
+	} else {
+		calls.ok(s.log)
+	}
+}
+
 // extensionTried takes note of one try to extend a delivery.
 func (s *Subscription) extensionTried(d *delivery, e Extension) {
 	if e.Err == nil {
 		s.stats.extended.Add(1)
-		s.extends.ok(s.log)
 	} else {
 		s.stats.extendFailures.Add(1)
-		if queue.Classify(e.Err) != queue.Gone { // that one is logged as a loss
-			s.extends.failed(s.log, e.Err)
-		}
 	}
 	if f := s.hooks.Extended; f != nil {
 		f(&d.Delivery, e)

@@ -121,7 +121,6 @@ func (s *Subscription) remove(d *delivery, r Result) {
 		lost := d.ext.err()
 		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
 		if err == nil {
-			s.deletes.ok(s.log)
 			r.Outcome, r.Late = want, lost != nil && !inTime
 			break
 		}
@@ -131,15 +130,13 @@ func (s *Subscription) remove(d *delivery, r Result) {
 			break
 		}
 		kind := queue.Classify(err)
+		r.Outcome = Unsettled
 		if kind == queue.Gone { // D4, D5
 			s.visibilityLost(d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
 			r.Outcome = Lost
-		} else {
-			s.deletes.failed(s.log, err)
-			r.Outcome = Unsettled
 		}
 		final := kind == queue.Gone || kind == queue.Invalid
-		if final || lost != nil && try+1 >= lateTries || !s.pause(try) {
+		if final || lost != nil && try+1 >= lateTries || !s.pause(backoff(retryBase, retryMax, try), try) {
 			s.log.Error("a message was handled but not deleted: it may be delivered again", d.attrs("error", err)...)
 			r.Err = errors.Join(r.Err, err)
 			break
@@ -236,7 +233,7 @@ func (s *Subscription) handBack(back []outgoing) {
 			}
 			again = append(again, o)
 		}
-		if back = again; len(back) > 0 && !s.pause(try) {
+		if back = again; len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), try) {
 			for _, o := range back {
 				s.unsettled(o, errors.New("the stop ran out of time"))
 			}
@@ -289,7 +286,6 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 // handedBack takes note of one try. It reports whether another is worth it.
 func (s *Subscription) handedBack(o outgoing, err error) bool {
 	if err == nil {
-		s.delays.ok(s.log)
 		s.finish(o.d, o.r, false)
 		return false
 	}
@@ -303,7 +299,6 @@ func (s *Subscription) handedBack(o outgoing, err error) bool {
 		s.unsettled(o, err)
 		return false
 	}
-	s.delays.failed(s.log, err)
 	return true
 }
 
@@ -315,9 +310,19 @@ func (s *Subscription) unsettled(o outgoing, err error) {
 	s.finish(o.d, o.r, false)
 }
 
+// timeLeft is how long all of the deliveries are still held.
+func timeLeft(back []outgoing) time.Duration {
+	left := retryMax
+	for _, o := range back {
+		h, _ := o.d.ext.current()
+		left = min(left, time.Until(h.end()))
+	}
+	return max(0, left)
+}
+
 // pause waits before another try. It is false if there must not be one, since a
 // stop has run out of time.
-func (s *Subscription) pause(try int) bool {
+func (s *Subscription) pause(d time.Duration, try int) bool {
 	aborting := s.aborting
 	select {
 	case <-aborting:
@@ -327,7 +332,7 @@ func (s *Subscription) pause(try int) bool {
 		aborting = nil
 	default:
 	}
-	timer := time.NewTimer(backoff(retryBase, retryMax, try))
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

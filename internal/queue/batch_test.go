@@ -124,7 +124,7 @@ func (w *wire) wantSizes(t *testing.T, want ...int) {
 func batching(t *testing.T, w *wire, test func(*testing.T, *Queue)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		q := New(t.Context(), w, "https://sqs.us-east-1.amazonaws.com/123456789012/q", true)
+		q := New(t.Context(), w, "https://sqs.us-east-1.amazonaws.com/123456789012/q", true, func(string, error) {})
 		test(t, q)
 		q.Close()
 		if w.open != 0 {
@@ -307,7 +307,7 @@ func TestWithdrawTooLate(t *testing.T) {
 func TestNoBatching(t *testing.T) {
 	w := &wire{}
 	synctest.Test(t, func(t *testing.T) {
-		q := New(t.Context(), w, "q", false)
+		q := New(t.Context(), w, "q", false, func(string, error) {})
 		deleteAll(q, 12, time.Hour)
 		q.Close()
 	})
@@ -443,7 +443,7 @@ func TestSendersAreBounded(t *testing.T) {
 func TestLimitHoldsWhenAllSendersHang(t *testing.T) {
 	w := &wire{hang: func(string) bool { return true }}
 	synctest.Test(t, func(t *testing.T) {
-		q := New(t.Context(), w, "q", false)
+		q := New(t.Context(), w, "q", false, func(string, error) {})
 		var latest time.Duration
 		for i, e := range deleteAll(q, 5*maxSenders, 0) {
 			if e.err == nil {
@@ -512,7 +512,7 @@ func TestChangeAllInOrder(t *testing.T) {
 		t.Run(fmt.Sprintf("inOrder=%v", inOrder), func(t *testing.T) {
 			c := &changes{}
 			synctest.Test(t, func(t *testing.T) {
-				q := New(t.Context(), c, "q", true)
+				q := New(t.Context(), c, "q", true, func(string, error) {})
 				start := time.Now()
 				list := make([]Change, 25)
 				for i := range list {

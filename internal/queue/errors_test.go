@@ -115,7 +115,7 @@ func TestClassifyByCode(t *testing.T) {
 // errors of others (W6).
 func TestClassifyWhatTheSDKReturns(t *testing.T) {
 	server := sqstest.NewServer()
-	q := New(t.Context(), server.Client(), "q", false)
+	q := New(t.Context(), server.Client(), "q", false, func(string, error) {})
 	defer q.Close()
 	for _, c := range answers {
 		if c.code == "" {

@@ -44,6 +44,7 @@ type Queue struct {
 	client  Client
 	url     *string
 	base    context.Context
+	called  func(op string, err error)
 	deletes *batcher
 	changes *batcher
 }
@@ -51,13 +52,15 @@ type Queue struct {
 // New returns the queue of that URL. Its delete and change calls use the
 // values of ctx but outlive its cancellation: a caller that is told to stop
 // still has to finish what it holds (B116). Without batching every delete and
-// every change is a request of its own. Close ends the queue.
-func New(ctx context.Context, client Client, url string, batching bool) *Queue {
+// every change is a request of its own. called is told how each of them went: op
+// is the plain call also of a batch, err that of the call or of its first entry
+// that failed. Close ends the queue.
+func New(ctx context.Context, client Client, url string, batching bool, called func(op string, err error)) *Queue {
 	size := 1
 	if batching {
 		size = BatchSize
 	}
-	q := &Queue{client: client, url: &url, base: context.WithoutCancel(ctx)}
+	q := &Queue{client: client, url: &url, base: context.WithoutCancel(ctx), called: called}
 	q.deletes = &batcher{size: size, send: q.sendDeletes}
 	q.changes = &batcher{size: size, send: q.sendChanges}
 	return q
@@ -198,7 +201,7 @@ func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) [
 type batchCall func(ctx context.Context) (ok []*string, failed []types.BatchResultErrorEntry, err error)
 
 func (q *Queue) sendDeletes(batch []*entry) {
-	q.sendBatch("DeleteMessageBatch", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
+	q.sendBatch("DeleteMessage", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.DeleteMessageBatchRequestEntry, len(batch))
 		for i, e := range batch {
 			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &e.receipt}
@@ -220,7 +223,7 @@ func (q *Queue) sendDelete(ctx context.Context, e *entry) error {
 }
 
 func (q *Queue) sendChanges(batch []*entry) {
-	q.sendBatch("ChangeMessageVisibilityBatch", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
+	q.sendBatch("ChangeMessageVisibility", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))
 		for i, e := range batch {
 			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &e.receipt, VisibilityTimeout: seconds(e.timeout)}
@@ -248,7 +251,7 @@ func (q *Queue) sendChange(ctx context.Context, e *entry) error {
 // be the reason, or a server that knows no batches (B206).
 func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context, *entry) error, call batchCall) {
 	if len(batch) == 1 {
-		q.sendSingle(batch[0], single)
+		q.sendSingle(op, batch[0], single)
 		return
 	}
 	ctx, cancel := context.WithDeadline(q.base, earliest(batch))
@@ -257,23 +260,26 @@ func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context
 	ok, failed, err := call(ctx)
 	switch {
 	case err == nil:
-		answerEach(op, batch, sent, ok, failed)
+		q.called(op, answerEach(op, batch, sent, ok, failed))
 	case refused(err):
 		for _, e := range batch {
-			q.sendSingle(e, single)
+			q.sendSingle(op, e, single)
 		}
 	default:
+		q.called(op, err)
 		for _, e := range batch {
 			e.result <- result{sent, err}
 		}
 	}
 }
 
-func (q *Queue) sendSingle(e *entry, single func(context.Context, *entry) error) {
+func (q *Queue) sendSingle(op string, e *entry, single func(context.Context, *entry) error) {
 	ctx, cancel := context.WithDeadline(q.base, e.deadline)
 	defer cancel()
 	sent := time.Now()
-	e.result <- result{sent, single(ctx, e)}
+	err := single(ctx, e)
+	q.called(op, err)
+	e.result <- result{sent, err}
 }
 
 // refused reports whether SQS will refuse the same request again.
@@ -286,8 +292,9 @@ func refused(err error) bool {
 }
 
 // answerEach matches the entries of an answer to those of the request, by id:
-// their order is not promised (B1). Ids that nobody sent are ignored.
-func answerEach(op string, batch []*entry, sent time.Time, ok []*string, failed []types.BatchResultErrorEntry) {
+// their order is not promised (B1). Ids that nobody sent are ignored. It returns
+// the first entry's error.
+func answerEach(op string, batch []*entry, sent time.Time, ok []*string, failed []types.BatchResultErrorEntry) error {
 	errs := make([]error, len(batch))
 	for i := range errs {
 		errs[i] = errNoResult
@@ -305,6 +312,7 @@ func answerEach(op string, batch []*entry, sent time.Time, ok []*string, failed 
 	for i, e := range batch {
 		e.result <- result{sent, errs[i]}
 	}
+	return cmp.Or(errs...)
 }
 
 // Ids are positions: receipt handles have characters that an id cannot have,
