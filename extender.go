@@ -243,7 +243,7 @@ func callLimit(left time.Duration, failure error) time.Duration {
 // the hold: short at first, and never so short that the last second is full of
 // tries.
 func retryPause(left time.Duration, try int) time.Duration {
-	return max(retryBase, backoff(2*retryBase, min(retryMax, left/10), try))
+	return max(retryBase, backoff(2*retryBase, min(retryMax, left/5), try))
 }
 
 // sleepUntil waits until t, or returns errInterrupted.
