@@ -127,14 +127,17 @@ func (h *handling) carryOut() error {
 }
 
 // look looks at the queue when a handler begins: whether its message is there,
-// and whether an earlier one of its group is.
+// and whether an earlier one of its group is that can still be received. One that
+// has been received as often as it may be is as good as a dead letter, but stays
+// until the next receive moves it (X3).
 func (c *consumer) look(h *handling) {
 	h.gone = true
+	most := int(c.fewest.Load())
 	for _, m := range c.server.Messages(c.queue) {
 		if m.Body == h.number {
 			h.gone = false
 		}
-		if c.fifo && m.GroupID == h.group && order(m.Body) < order(h.number) {
+		if c.fifo && m.GroupID == h.group && order(m.Body) < order(h.number) && (most == 0 || m.ReceiveCount < most) {
 			h.before = m.Body
 		}
 	}

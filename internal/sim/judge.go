@@ -27,6 +27,13 @@ func (f *fleet) judge() []string {
 	for _, h := range f.record.handlings {
 		j.byHandle[h.handle].handling = h
 	}
+	for _, c := range j.calls {
+		for _, e := range c.Entries {
+			if l := j.byHandle[e.ReceiptHandle]; l != nil && c.Op == "ReceiveMessage" {
+				l.lag = max(l.lag, f.faults.lagOf(c.At))
+			}
+		}
+	}
 	j.noneLost()
 	j.noOverlap()
 	j.inOrder()
@@ -57,7 +64,8 @@ type judge struct {
 type life struct {
 	*delivery
 	requests []*request
-	handling *handling // nil = its handler was not called
+	handling *handling     // nil = its handler was not called
+	lag      time.Duration // how long the answer that brought it was under way at most
 }
 
 func (l *life) timeout() time.Duration { return l.consumer.sub.Load().Visibility() }
@@ -178,11 +186,10 @@ func (j *judge) inOrder() {
 // standard queue all the same (V8).
 func (j *judge) stale(h *handling, t time.Time) bool {
 	l := j.byHandle[h.handle]
-	lag := j.lag(l)
-	if lag == 0 {
+	if l.lag == 0 {
 		return false
 	}
-	held := l.received.at.Add(l.timeout() - lag)
+	held := l.received.at.Add(l.timeout() - l.lag)
 	for _, q := range l.requests {
 		if q.op == change && q.granted() && !q.sent.at.After(held) {
 			held = q.sent.at.Add(q.visibility)
@@ -191,28 +198,22 @@ func (j *judge) stale(h *handling, t time.Time) bool {
 	return !t.Before(held)
 }
 
-// lag is how long the answer that brought a delivery was under way at most.
-func (j *judge) lag(l *life) time.Duration {
-	var lag time.Duration
-	for _, c := range j.calls {
-		if c.Op == "ReceiveMessage" && slices.ContainsFunc(c.Entries, func(e sqstest.Entry) bool { return e.ReceiptHandle == l.handle }) {
-			lag = max(lag, j.faults.lagOf(c.At))
-		}
-	}
-	return lag
-}
-
 // silentAfterOutcome is (d): once a message is deleted or visible again, or its
 // delivery has its outcome, there is no other request with its receipt handle.
+// An extension may have left at the instant of the answer.
 func (j *judge) silentAfterOutcome(l *life) {
-	over := l.finished
+	var answered time.Time
 	for _, q := range l.requests {
-		if over.before(q.sent) {
-			j.broken(l.number, "(d) consumer %d asks to %s it although it had its outcome at %v", q.consumer, q.op, over.at.Sub(j.began))
+		if l.finished.before(q.sent) {
+			j.broken(l.number, "(d) consumer %d asks to %s it although it had its outcome", q.consumer, q.op)
 			return
 		}
-		if q.granted() && (q.op == remove || q.visibility == 0) && (!over.is() || q.answer.before(over)) {
-			over = q.answer
+		if !answered.IsZero() && q.sent.at.After(answered) {
+			j.broken(l.number, "(d) consumer %d asks to %s it although it was told that it is deleted or visible", q.consumer, q.op)
+			return
+		}
+		if q.granted() && (q.op == remove || q.visibility == 0) {
+			answered = q.answer.at
 		}
 	}
 }
@@ -332,7 +333,7 @@ func (j *judge) formsAreRight() {
 const (
 	// Retries are at least 50 ms apart, or a twentieth of what is left of the hold.
 	mostPerSecond = 25
-	mostPerHold   = 80
+	mostPerHold   = 120
 )
 
 // callsAreFew is (f). Extensions that are granted are half a timeout apart, but
@@ -353,26 +354,25 @@ func (j *judge) callsAreFew() {
 			}
 			last = q.sent.at
 		}
-		for i, q := range l.requests {
-			within := func(d time.Duration) int {
-				n := 0
-				for _, later := range l.requests[i:] {
-					if later.sent.at.Sub(q.sent.at) < d {
-						n++
-					}
-				}
-				return n
-			}
-			if n := within(time.Second); n > mostPerSecond {
-				j.broken(l.number, "(f) %d requests within a second", n)
-				break
-			}
-			if n := within(timeout); n > mostPerHold {
-				j.broken(l.number, "(f) %d requests within %v", n, timeout)
-				break
-			}
+		if n := l.most(time.Second); n > mostPerSecond {
+			j.broken(l.number, "(f) %d requests within a second", n)
+		}
+		if n := l.most(timeout); n > mostPerHold {
+			j.broken(l.number, "(f) %d requests within %v", n, timeout)
 		}
 	}
+}
+
+// most is the largest number of requests within d.
+func (l *life) most(d time.Duration) int {
+	n, first := 0, 0
+	for i, q := range l.requests {
+		for q.sent.at.Sub(l.requests[first].sent.at) >= d {
+			first++
+		}
+		n = max(n, i-first+1)
+	}
+	return n
 }
 
 // Limits of a stop, from the last of: the end of the stop's patience, the return
@@ -415,12 +415,12 @@ func (j *judge) fairIsSmooth() {
 		if h.verdict.done() {
 			successes[h.number]++
 		}
-		if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !errors.Is(h.cause, sqsub.ErrHoldLimit) {
+		if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !errors.Is(h.cause, sqsub.ErrHoldLimit) && !j.purged[h.number] {
 			j.broken(h.number, "(b) its visibility was lost in fair weather: %v", h.cause)
 		}
 	}
 	for _, l := range j.byHandle {
-		if l.lost.is() && !errors.Is(l.outcome.Err, sqsub.ErrHoldLimit) && l.handling == nil {
+		if l.lost.is() && !j.purged[l.number] && !errors.Is(l.outcome.Err, sqsub.ErrHoldLimit) && l.handling == nil {
 			j.broken(l.number, "(b) it was lost in fair weather before its handler began: %v", l.outcome.Err)
 		}
 	}
@@ -430,10 +430,16 @@ func (j *judge) fairIsSmooth() {
 		}
 	}
 	for _, q := range j.requests {
-		if q.err != nil {
+		if q.err != nil && !j.purged[j.numberOfHandle(q.handle)] && !j.byHandle[q.handle].deletedBy(q.answer) {
 			j.broken(j.numberOfHandle(q.handle), "(e) consumer %d is refused a %s in fair weather: %v", q.consumer, q.op, q.err)
 		}
 	}
+}
+
+// deletedBy reports whether a delete was granted before m: an extension on its
+// way meanwhile is refused.
+func (l *life) deletedBy(m moment) bool {
+	return slices.ContainsFunc(l.requests, func(q *request) bool { return q.op == remove && q.granted() && q.answer.before(m) })
 }
 
 // limited reports whether a hold can have run out by its limit.

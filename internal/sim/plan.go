@@ -119,13 +119,14 @@ func newPlan(seed Seed) plan {
 		fifo:       d.chance(0.45),
 		queue:      "orders",
 		byURL:      d.chance(0.5),
-		length:     pick[time.Duration](d, 1, 2, 3, 5, 5, 10, 10, 20) * time.Minute,
+		length:     pick[time.Duration](d, 1, 2, 2, 3, 3, 5, 10) * time.Minute,
 		visibility: pick[time.Duration](d, 1, 2, 3, 5, 10, 30, 30, 60, 120) * time.Second,
 		strand:     d.chance(0.5),
 		temper:     newTemper(d),
 	}
-	if d.chance(0.03) {
+	if d.chance(0.02) { // long handlings; short timeouts would make many calls of them
 		p.length = pick[time.Duration](d, 2, 6, 13) * time.Hour
+		p.visibility = pick[time.Duration](d, 2, 10, 60) * time.Minute
 	}
 	if p.fifo {
 		p.queue += ".fifo"
@@ -229,11 +230,11 @@ func (p *plan) planOptions(d draw) options {
 		drainTimeout: pick[time.Duration](d, 0, 1, 10, 25, 25) * time.Second,
 		retryDelay:   pick[time.Duration](d, 0, 1, 1, 5, 30) * time.Second,
 	}
-	if d.chance(0.6) {
+	if d.chance(0.6) && p.length < time.Hour {
 		o.visibility = pick[time.Duration](d, 1, 2, 3, 5, 10, 30, 60, 120) * time.Second
 	}
-	if d.chance(0.1) {
-		o.maxHold = max(o.visibility, p.visibility) + d.within(3*time.Minute)
+	if o.visibility > 0 && d.chance(0.15) {
+		o.maxHold = o.visibility + d.within(3*time.Minute)
 	}
 	return o
 }

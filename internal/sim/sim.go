@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -57,6 +58,7 @@ type fleet struct {
 	record *record
 	faults *weather
 	calm   chan struct{} // closed when the eventful part is over
+	fewest atomic.Int32  // the smallest maximum of receives so far; 0 = none
 
 	mu        sync.Mutex
 	consumers []*consumer
@@ -113,7 +115,17 @@ func Run(seed Seed) Result {
 func (f *fleet) createQueues() {
 	f.url = f.create(f.queue, f.queueAttributes())
 	f.create(f.deadQueue(), nil)
-	f.setAttribute("RedrivePolicy", f.redrivePolicy(f.maxReceive))
+	f.setRedrive(f.maxReceive)
+}
+
+// setRedrive sets the redrive policy. A consumer may go by the one it found when
+// it started, and a change takes a while to come into force (Q11): so the
+// strictest of all so far says which messages may count as dead.
+func (f *fleet) setRedrive(most int) {
+	if fewest := f.fewest.Load(); most > 0 && (fewest == 0 || most < int(fewest)) {
+		f.fewest.Store(int32(most))
+	}
+	f.setAttribute("RedrivePolicy", f.redrivePolicy(most))
 }
 
 func (f *fleet) create(name string, attributes map[string]string) string {
@@ -165,7 +177,7 @@ func (f *fleet) operate() {
 		case setWait:
 			f.setAttribute("ReceiveMessageWaitTimeSeconds", fmt.Sprint(a.value))
 		case setRedrive:
-			f.setAttribute("RedrivePolicy", f.redrivePolicy(a.value))
+			f.setRedrive(a.value)
 		case look: // in the console
 			_, err := f.admin.ReceiveMessage(context.Background(), &sqs.ReceiveMessageInput{
 				QueueUrl: &f.url, MaxNumberOfMessages: 10, VisibilityTimeout: int32(a.value),
