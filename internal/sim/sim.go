@@ -74,19 +74,27 @@ const (
 	calmStep = 5 * time.Second
 )
 
-// Run makes the run of a seed. It has to be called in a bubble.
+// Run makes the run of a seed and checks it. It has to be called in a bubble.
 func Run(seed Seed) Result {
-	began := time.Now()
-	f := &fleet{plan: newPlan(seed), server: sqstest.NewServer(), calm: make(chan struct{})}
+	f := newFleet(seed)
+	f.live()
+	return f.result()
+}
+
+func newFleet(seed Seed) *fleet {
+	f := &fleet{plan: newPlan(seed), server: sqstest.NewServer(), calm: make(chan struct{}), record: newRecord()}
 	f.server.StrandAbandonedPolls = f.strand
 	f.server.AttributeLag = f.attributeLag
 	f.server.InFlightLimit = f.inFlightLimit
 	f.admin = f.server.Client()
-	f.record = newRecord()
 	f.faults = newWeather(f)
 	f.createQueues()
 	f.server.Inject(f.faults.strike)
+	return f
+}
 
+// live is the life of the fleet: the eventful part, the calm after it, the end.
+func (f *fleet) live() {
 	f.work.Go(f.produce)
 	f.work.Go(f.operate)
 	for _, slot := range f.slots {
@@ -96,13 +104,14 @@ func Run(seed Seed) Result {
 	close(f.calm)
 	f.server.Inject(nil)
 	f.work.Wait()
-
 	f.settleDown()
 	f.stopAll()
-	problems := f.judge()
+}
+
+func (f *fleet) result() Result {
 	return Result{
-		Problems:  problems,
-		Simulated: time.Since(began),
+		Problems:  f.judge(),
+		Simulated: time.Since(f.record.began),
 		Messages:  len(f.record.sent),
 		Handlings: len(f.record.handlings),
 		Calls:     len(f.server.Calls()),
@@ -119,7 +128,7 @@ func (f *fleet) createQueues() {
 }
 
 // setRedrive sets the redrive policy. A consumer may go by the one it found when
-// it started, and a change takes a while to come into force (Q11): so the
+// it started, and a change takes a while to come into force (Q3): so the
 // strictest of all so far says which messages may count as dead.
 func (f *fleet) setRedrive(most int) {
 	if fewest := f.fewest.Load(); most > 0 && (fewest == 0 || most < int(fewest)) {
