@@ -49,8 +49,7 @@ func serve(latency string) {
 	if err != nil {
 		panic(err)
 	}
-	s := &service{Server: sqstest.NewServer(), requests: map[string]int{}, changed: make(chan struct{})}
-	s.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Delay: delay} })
+	s := &service{Server: sqstest.NewServer(), delay: delay, requests: map[string]int{}, changed: make(chan struct{})}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
@@ -64,6 +63,7 @@ func serve(latency string) {
 // for the benchmark.
 type service struct {
 	*sqstest.Server
+	delay time.Duration // of every answer, once the queue is filled
 
 	mu       sync.Mutex
 	requests map[string]int // by operation
@@ -101,6 +101,7 @@ func (s *service) control(w http.ResponseWriter, command string, n int) {
 		if err := fill(s.Client(), n); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
+		s.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Delay: s.delay} })
 	case "await": // until n messages have been deleted
 		for {
 			s.mu.Lock()
