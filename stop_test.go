@@ -595,7 +595,7 @@ func TestStopRetriesSettling(t *testing.T) {
 			defer mu.Unlock()
 			op := strings.TrimSuffix(c.Op, "Batch")
 			if seen[op]++; (op == deleteOp || op == changeOp) && seen[op] <= 3 {
-				return sqstest.Fault{Code: "InternalError"}
+				return sqstest.Fault{Code: "RequestThrottled"}
 			}
 			return sqstest.Fault{}
 		})
