@@ -364,6 +364,20 @@ func TestSlowExtensions(t *testing.T) {
 	}
 }
 
+// The rhythm counts from the sending of the last call, not from its answer.
+func TestRhythmOfSlowExtensions(t *testing.T) {
+	for _, fault := range []sqstest.Fault{{Delay: 2 * time.Second}, {Lag: 2 * time.Second}} {
+		bubble(t, "q", func(f *fixture) {
+			f.send("m")
+			f.Inject(always(changeOp, fault))
+			f.subscribe(works(65*time.Second), sqsub.WithVisibility(20*time.Second))
+			f.wait(2 * time.Minute)
+			f.wantExtended(10, 20, 30, 40, 50, 60)
+			f.undisturbed()
+		})
+	}
+}
+
 // B012, B044: fast handlers cost no call.
 func TestFastHandlersAreNotExtended(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
@@ -475,7 +489,7 @@ func TestHandlersEndWhenAnExtensionIsDue(t *testing.T) {
 		if loud := f.loud(); len(loud) > 0 {
 			f.Errorf("logged %q", loud)
 		}
-		if st := sub.Stats(); st.Deleted != n || st.VisibilityLost != 0 || st.ExtendFailures != 0 {
+		if st := sub.Stats(); st.Deleted != n || st.VisibilityLost != 0 || st.DeletedLate != 0 {
 			f.Errorf("stats %+v", st)
 		}
 		f.wantHeld()

@@ -410,22 +410,29 @@ func TestQueueIsMadeAgain(t *testing.T) {
 // A queue that is missing now and then is not gone: the two minutes are without
 // a pause.
 func TestQueueIsMissingNowAndThen(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
-		missing := sqstest.Fault{Code: "AWS.SimpleQueueService.NonExistentQueue"}
-		f.Inject(func(c sqstest.Call) sqstest.Fault {
-			if c.Op == receiveOp && c.At.Sub(f.start)%(3*time.Minute) > 90*time.Second {
-				return missing
-			}
-			return sqstest.Fault{}
+	missing := sqstest.Fault{Code: "AWS.SimpleQueueService.NonExistentQueue"}
+	for name, between := range map[string]sqstest.Fault{"success": {}, "other failures": {Status: 500}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.Inject(func(c sqstest.Call) sqstest.Fault {
+					switch {
+					case c.Op != receiveOp:
+						return sqstest.Fault{}
+					case c.At.Sub(f.start)%(3*time.Minute) > 90*time.Second:
+						return missing
+					}
+					return between
+				})
+				sub := f.subscribe(works(0), sqsub.WithWaitTime(time.Second))
+				f.wait(20 * time.Minute)
+				select {
+				case <-sub.Done():
+					f.Errorf("it ended: %v", sub.Wait())
+				default:
+				}
+			})
 		})
-		sub := f.subscribe(works(0))
-		f.wait(time.Hour)
-		select {
-		case <-sub.Done():
-			f.Errorf("it ended: %v", sub.Wait())
-		default:
-		}
-	})
+	}
 }
 
 // timeoutClient is an HTTP client that gives up after a while, as one with
