@@ -182,20 +182,37 @@ func (j *judge) inOrder() {
 // stale reports whether a handling had lost its message by t without any means
 // to know. The answer to a long poll does not tell when in the poll SQS took the
 // message (R18): if the answer was under way for long, the hold ends so much
-// earlier than its consumer believes. Once it has, SQS accepts an extension on a
-// standard queue all the same (V8).
+// earlier than its consumer believes. Once it has, SQS accepts a change on a
+// standard queue all the same, and lets it act on the next owner's delivery (V8),
+// who has no means to know either.
 func (j *judge) stale(h *handling, t time.Time) bool {
-	l := j.byHandle[h.handle]
-	if l.lag == 0 {
-		return false
+	own := j.byHandle[h.handle]
+	if own.lag > 0 && !t.Before(own.held()) {
+		return true
 	}
+	for _, l := range j.byHandle {
+		if l.number != h.number || l == own || l.lag == 0 || j.fifo {
+			continue
+		}
+		held := l.held()
+		if slices.ContainsFunc(l.requests, func(q *request) bool {
+			return q.op == change && !q.sent.at.Before(held) && !q.sent.at.After(t)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// held is until when SQS hid the message for this delivery at least.
+func (l *life) held() time.Time {
 	held := l.received.at.Add(l.timeout() - l.lag)
 	for _, q := range l.requests {
 		if q.op == change && q.granted() && !q.sent.at.After(held) {
 			held = q.sent.at.Add(q.visibility)
 		}
 	}
-	return !t.Before(held)
+	return held
 }
 
 // silentAfterOutcome is (d): once a message is deleted or visible again, or its
@@ -408,8 +425,21 @@ func (j *judge) stopsEnd() {
 	}
 }
 
-// fairIsSmooth: with no faults nothing is lost and nothing is done twice.
+// fairIsSmooth: with no faults nothing is lost, nothing is done twice, and no
+// extension leaves later than half a timeout after the last.
 func (j *judge) fairIsSmooth() {
+	for _, l := range j.byHandle {
+		last := l.received.at
+		for _, q := range l.requests {
+			if q.op != change {
+				continue
+			}
+			if gap := q.sent.at.Sub(last); l.extends(q) && !l.handling.ended.before(q.sent) && gap > l.timeout()/2 {
+				j.broken(l.number, "(f) consumer %d extends it only %v after the last time, the timeout is %v", q.consumer, gap, l.timeout())
+			}
+			last = q.sent.at
+		}
+	}
 	successes := make(map[string]int)
 	for _, h := range j.handlings {
 		if h.verdict.done() {

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("sim.seeds", 200, "how many seeds to run")
+	seeds = flag.Int("sim.seeds", 150, "how many seeds to run")
 	from  = flag.Uint64("sim.from", 1, "the first seed")
 	only  = flag.Uint64("sim.seed", 0, "the one seed to run")
 )
