@@ -460,10 +460,17 @@ func (j *judge) fairIsSmooth() {
 		}
 	}
 	for _, q := range j.requests {
-		if q.err != nil && !j.purged[j.numberOfHandle(q.handle)] && !j.byHandle[q.handle].deletedBy(q.answer) {
+		l := j.byHandle[q.handle]
+		if q.err != nil && !j.purged[l.number] && !l.deletedBy(q.answer) && !l.ranOut() {
 			j.broken(j.numberOfHandle(q.handle), "(e) consumer %d is refused a %s in fair weather: %v", q.consumer, q.op, q.err)
 		}
 	}
+}
+
+// ranOut reports whether a delivery was held for as long as it might be. A FIFO
+// queue refuses its delete then (D4).
+func (l *life) ranOut() bool {
+	return l.handling != nil && errors.Is(l.handling.cause, sqsub.ErrHoldLimit)
 }
 
 // deletedBy reports whether a delete was granted before m: an extension on its
