@@ -352,6 +352,86 @@ func TestOrderWhenTheFailureComesBackInCompany(t *testing.T) {
 	})
 }
 
+// A message of a group that waits for another one runs first, being earlier, and
+// is lost: nothing of the group is left to wait then.
+func TestLossInAGroupThatWaits(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.sendTo("a", numbered("a", 3)...)
+		f.sendTo("b", "b1")
+		f.sendTo("c", "c1")
+		f.sendTo("d", "d1")
+		lost := f.lost("a1")
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if f.now() < 5*time.Second || f.now() > 6*time.Second {
+				return sqstest.Fault{}
+			}
+			return lost(c)
+		})
+		s := newStory()
+		sub := f.subscribe(s.tells(func(ctx context.Context, d *sqsub.Delivery) error {
+			switch {
+			case d.GroupID() != "a":
+				time.Sleep(4700 * time.Millisecond)
+			case d.Body() == "a1" && d.ReceiveCount() == 1:
+				time.Sleep(time.Second)
+				return errHandler
+			case d.Body() == "a1":
+				return obeys(3*time.Second)(ctx, d)
+			}
+			return nil
+		}), retriesAfter(time.Second), sqsub.WithConcurrency(3), sqsub.WithVisibility(2*time.Second), sqsub.WithBatchDelay(0))
+		f.drained(10 * time.Minute)
+		f.stop(sub)
+		s.wantSuccesses(t, "a", numbered("a", 3))
+		if st := sub.Stats(); st.VisibilityLost == 0 {
+			t.Error("nothing was lost")
+		}
+	})
+}
+
+// The dead-letter queue is known to be next, where the redrive policy was read:
+// its group does not wait for a message that will not come back (X3, X6).
+func TestLastAllowedReceiveHoldsUpNobody(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.create("dead.fifo")
+		f.set("RedrivePolicy", redrive("dead.fifo", 1))
+		f.send(numbered("m", 3)...)
+		s := newStory()
+		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m1": -1})), retriesAfter(time.Minute)) // with the queue's own timeout
+		f.wait(4 * time.Second)
+		s.wantSuccesses(t, "g", []string{"m2", "m3"})
+		f.drained(5 * time.Minute)
+		f.stop(sub)
+		if dead := f.Messages("dead.fifo"); len(dead) != 1 || dead[0].Body != "m1" || dead[0].ReceiveCount != 1 {
+			t.Errorf("dead letters: %+v", dead)
+		}
+	})
+}
+
+// As many groups wait for a failure as there are slots; what follows a failure in
+// others is handed back behind it, last to first (F3).
+func TestGroupsThatWaitAreBounded(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		groups := []string{"a", "b", "c", "d"}
+		fails := map[string]int{}
+		for _, g := range groups {
+			f.sendTo(g, numbered(g, 3)...)
+			fails[g+"1"] = 1
+		}
+		s := newStory()
+		sub := f.subscribe(s.tells(failing(takes(time.Second), fails)), retriesAfter(time.Minute), sqsub.WithConcurrency(2), sqsub.WithVisibility(20*time.Second))
+		f.wait(30 * time.Second)
+		if st := sub.Stats(); st.InFlight > 4 || st.Retried != 4 {
+			t.Errorf("%d in hand after %d failures; want two groups' followers", st.InFlight, st.Retried)
+		}
+		f.drained(10 * time.Minute)
+		f.stop(sub)
+		for _, g := range groups {
+			s.wantSuccesses(t, g, numbered(g, 3))
+		}
+	})
+}
+
 // A stop does not wait for a failure to come back: its followers are released.
 func TestStopReleasesWhatWaitsForAFailure(t *testing.T) {
 	stopped(t, "q.fifo", slices.Concat(graceful, []stopping{closing}), func(f *fixture, s stopCase) {
