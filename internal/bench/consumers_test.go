@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"gocloud.dev/pubsub/awssnssqs"
@@ -31,6 +32,7 @@ var consumers = []consumer{
 	{"sqsub-single", subscription(sqsub.WithBatchDelay(0))},
 	{"sqsub", subscription()},
 	{"sqsub-prefetch", subscription(sqsub.WithPrefetch(100))},
+	{"sqsub-ten-connections", tenConnections(subscription())},
 }
 
 // rawLoops is what one writes by hand: a tenth as many loops as handlers, each
@@ -119,5 +121,14 @@ func subscription(opts ...sqsub.Option) start {
 			tb.Fatal(err)
 		}
 		return func() { sub.Close() }
+	}
+}
+
+// tenConnections consumes without sqsub.Connections: the SDK's own client keeps
+// ten idle connections to a host.
+func tenConnections(s start) start {
+	return func(ctx context.Context, tb testing.TB, client *sqs.Client, url string, concurrency int, handler func()) func() {
+		client = sqs.New(client.Options(), func(o *sqs.Options) { o.HTTPClient = awshttp.NewBuildableClient() })
+		return s(ctx, tb, client, url, concurrency, handler)
 	}
 }

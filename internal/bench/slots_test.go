@@ -21,7 +21,7 @@ var tables = flag.Bool("tables", false, "measure all of the frontier of requests
 type load struct {
 	concurrency, prefetch int
 	handler               time.Duration // on average: uniform from half to one and a half
-	latency               time.Duration // of every request
+	batchDelay            time.Duration
 }
 
 // A cost is what a load costs.
@@ -41,8 +41,8 @@ func TestSlots(t *testing.T) {
 		load
 		requests, busy float64 // at most, at least
 	}{
-		{load{100, 0, time.Second, 10 * time.Millisecond}, 0.35, 0.95},
-		{load{100, 20, time.Second, 10 * time.Millisecond}, 0.22, 0.99},
+		{load{100, 0, time.Second, sqsub.DefaultBatchDelay}, 0.35, 0.95},
+		{load{100, 20, time.Second, sqsub.DefaultBatchDelay}, 0.22, 0.99},
 	} {
 		got := x.load.measure(t)
 		t.Logf("%+v: %v", x.load, got)
@@ -57,13 +57,19 @@ func TestSlotsTable(t *testing.T) {
 	if !*tables {
 		t.Skip("without -tables")
 	}
-	fmt.Println("| concurrency | prefetch | handler | requests/message | busy slots | messages/receive |")
-	fmt.Println("|--:|--:|--:|--:|--:|--:|")
-	for _, x := range []struct{ concurrency, prefetch int }{{100, 0}, {100, 10}, {100, 20}, {10, 0}, {10, 2}, {10, 10}} {
-		for _, handler := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute} {
-			l := load{x.concurrency, x.prefetch, handler, 10 * time.Millisecond}
+	fmt.Println("| concurrency | prefetch | batch delay | handlers of | requests/message | busy slots | messages/receive |")
+	fmt.Println("|--:|--:|--:|--:|--:|--:|--:|")
+	for _, l := range []load{
+		{concurrency: 100, prefetch: 0, batchDelay: sqsub.DefaultBatchDelay},
+		{concurrency: 100, prefetch: 20, batchDelay: sqsub.DefaultBatchDelay},
+		{concurrency: 100, prefetch: 20, batchDelay: time.Second},
+		{concurrency: 10, prefetch: 0, batchDelay: sqsub.DefaultBatchDelay},
+		{concurrency: 10, prefetch: 10, batchDelay: sqsub.DefaultBatchDelay},
+		{concurrency: 10, prefetch: 10, batchDelay: time.Second},
+	} {
+		for _, l.handler = range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second, 10 * time.Second, time.Minute} {
 			c := l.measure(t)
-			fmt.Printf("| %d | %d | %v | %.3f | %.1f %% | %.1f |\n", l.concurrency, l.prefetch, l.handler, c.requests, 100*c.busy, c.receive)
+			fmt.Printf("| %d | %d | %v | %v | %.3f | %.1f %% | %.1f |\n", l.concurrency, l.prefetch, l.batchDelay, l.handler, c.requests, 100*c.busy, c.receive)
 		}
 	}
 }
@@ -72,14 +78,14 @@ func TestSlotsTable(t *testing.T) {
 // it.
 func (l load) measure(t *testing.T) (c cost) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := &memory{latency: l.latency, size: math.MaxInt}
+		queue := &memory{latency: 10 * time.Millisecond, size: math.MaxInt}
 		var slots meter
 		sub, err := sqsub.Subscribe(t.Context(), queue, memoryURL, func(context.Context, *sqsub.Delivery) error {
 			slots.add(1)
 			defer slots.add(-1)
 			time.Sleep(l.handler/2 + rand.N(l.handler))
 			return nil
-		}, sqsub.WithConcurrency(l.concurrency), sqsub.WithPrefetch(l.prefetch), sqsub.WithVisibility(30*time.Second), quiet)
+		}, sqsub.WithConcurrency(l.concurrency), sqsub.WithPrefetch(l.prefetch), sqsub.WithBatchDelay(l.batchDelay), sqsub.WithVisibility(30*time.Second), quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
