@@ -214,6 +214,24 @@ func TestBatchDelayIsShorterThanTheHold(t *testing.T) {
 	})
 }
 
+// A receive may have taken a message that was lost just before it is deleted,
+// and bring it just after: it is done all the same.
+func TestDeletedWhileItWasReceived(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if c.Op == receiveOp && c.At.After(f.start) {
+				return sqstest.Fault{Lag: time.Second}
+			}
+			return sqstest.Fault{Reset: c.Op == changeOp, Delay: 10 * time.Millisecond}
+		})
+		sub := f.subscribe(works(40*time.Second), sqsub.WithConcurrency(1))
+		f.wait(3 * time.Minute)
+		f.stop(sub)
+		f.handledOnce(1)
+	})
+}
+
 // The delete of a message whose visibility was lost is tried a few times and
 // then given up: nothing is left to keep.
 func TestLateDeleteIsGivenUp(t *testing.T) {
