@@ -45,6 +45,8 @@ func (f *fleet) judge() []string {
 		j.deletedAfterSuccess(l)
 		j.silentAfterOutcome(l)
 		j.hiddenAsLongAsOwned(l)
+		j.neverNeglected(l)
+		j.oneChangeAtATime(l)
 		j.settled(l)
 	}
 	if f.fair() {
@@ -270,6 +272,56 @@ func (j *judge) hiddenAsLongAsOwned(l *life) {
 	}
 }
 
+// neverNeglected is the other side of (h): as long as a handler runs uncancelled,
+// and until the delete after it is granted, the hold is kept, or someone tries to
+// keep it, at least once in a timeout.
+func (j *judge) neverNeglected(l *life) {
+	if l.handling == nil || l.dead() || l.ranOut() {
+		return
+	}
+	tried := l.received.at
+	check := func(t time.Time, what string) {
+		if l.lost.is() && !t.Before(l.lost.at) || l.refused(t) {
+			return
+		}
+		if gap := t.Sub(tried); gap > l.timeout() {
+			j.broken(l.number, "(h) consumer %d neglects it for %v before %s, its timeout is %v", l.consumer.number, gap, what, l.timeout())
+		}
+	}
+	for _, q := range l.requests {
+		if q.op == remove {
+			check(q.sent.at, "a delete")
+			continue
+		}
+		tried = q.sent.at
+	}
+	if c := l.handling; !c.cancelled.is() && !slices.ContainsFunc(l.requests, func(q *request) bool { return c.ended.before(q.sent) && q.op == change }) {
+		check(c.ended.at, "the end of its handler")
+	}
+}
+
+// refused reports whether SQS had refused a change by t, as for a message gone.
+func (l *life) refused(t time.Time) bool {
+	return slices.ContainsFunc(l.requests, func(q *request) bool {
+		return q.op == change && q.answer.is() && !q.answer.at.After(t) && q.refused()
+	})
+}
+
+// oneChangeAtATime: an extension that is overtaken by a delay would undo it
+// (V13), so that each change waits for the answer to the one before.
+func (j *judge) oneChangeAtATime(l *life) {
+	var before *request
+	for _, q := range l.requests {
+		if q.op != change {
+			continue
+		}
+		if before != nil && !before.answer.before(q.sent) {
+			j.broken(l.number, "(d) consumer %d changes its visibility while another change is under way", q.consumer)
+		}
+		before = q
+	}
+}
+
 // longestDelay is the longest that a delivery, or a later one of the group of
 // one that failed, may be handed back for: the delay asked for in whole seconds,
 // and the two seconds that followers stay behind.
@@ -304,13 +356,51 @@ func (j *judge) settled(l *life) {
 		if !asked(remove) {
 			j.broken(l.number, "(a) consumer %d has handled it and does not delete it", l.consumer.number)
 		}
+		if l.outcome.Outcome == sqsub.Unsettled && !l.lost.is() && !l.refused(l.finished.at) && !j.hurried(l) {
+			j.broken(l.number, "(a) consumer %d gives up deleting it although it holds it: %v", l.consumer.number, l.outcome.Err)
+		}
 	case h != nil && h.verdict == exits:
 	case l.outcome.Outcome == sqsub.Lost:
-		// Taken at its word here; in fair weather nothing may be lost.
+		if !j.lostForAReason(l) {
+			j.broken(l.number, "(h) consumer %d calls it lost, and has no reason to", l.consumer.number)
+		}
 	case h == nil && asked(remove): // handled before
 	case !asked(change):
 		j.broken(l.number, "(h) consumer %d does not hand it back", l.consumer.number)
 	}
+}
+
+// lostForAReason: SQS said so, or the hold ran out as far as its consumer could
+// know, or it has received the message again.
+func (j *judge) lostForAReason(l *life) bool {
+	if l.refused(l.finished.at) {
+		return true
+	}
+	held := l.received.at.Add(l.timeout())
+	for _, q := range l.requests {
+		if q.op == change && q.granted() {
+			held = q.sent.at.Add(q.visibility)
+		}
+	}
+	if !l.finished.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !l.finished.at.Before(l.received.at.Add(l.consumer.maxHold)) {
+		return true
+	}
+	for _, other := range j.byHandle {
+		if other != l && other.number == l.number && other.consumer == l.consumer && other.received.before(l.finished) {
+			return true
+		}
+	}
+	return false
+}
+
+// guard is how much before the end of a hold a consumer may give it up at most.
+const guard = 250 * time.Millisecond
+
+// hurried reports whether a stop had run out of time when a delivery was given up.
+func (j *judge) hurried(l *life) bool {
+	return slices.ContainsFunc(j.stops, func(s *stop) bool {
+		return s.consumer == l.consumer.number && !s.aborted.IsZero() && !l.finished.at.Before(s.aborted)
+	})
 }
 
 // formsAreRight is (e): SQS refuses nothing for its form.
@@ -392,17 +482,20 @@ func (l *life) most(d time.Duration) int {
 	return n
 }
 
-// Limits of a stop, from the last of: the end of the stop's patience, the return
-// of the last handler, the end of the open receive.
-const (
-	settling = 45 * time.Second // two tries of 10 s for a delete or a delay after the end of an extension of 10 s
-	slack    = 10 * time.Second // of a receive beyond its wait time
-)
+// settling is how long a stop may take after its patience has ended and the last
+// handler has returned: two tries of 10 s for a delete or a delay, after the end
+// of an extension of 10 s.
+const settling = 45 * time.Second
 
 // stopsEnd is (g).
 func (j *judge) stopsEnd() {
 	for _, s := range j.stops {
 		c := j.consumers[s.consumer]
+		for _, at := range j.aborts[s.consumer] {
+			if s.aborted.IsZero() || at.Before(s.aborted) {
+				j.broken("", "(g) consumer %d aborts a receive although its stop has time: messages may be stranded (R13)", s.consumer)
+			}
+		}
 		if s.err != nil {
 			j.broken("", "(g) consumer %d ended with %v", s.consumer, s.err)
 		}
@@ -410,10 +503,6 @@ func (j *judge) stopsEnd() {
 		if from.IsZero() {
 			continue // no limit was set; that it ended was seen
 		}
-		if quiet := s.at.Add(c.waitTime + slack); quiet.Before(from) {
-			from = quiet
-		}
-		from = s.aborted
 		for _, h := range j.handlings {
 			if h.consumer == c && h.ended.at.After(from) {
 				from = h.ended.at

@@ -44,6 +44,13 @@ func TestJudge(t *testing.T) {
 			}
 		}},
 		{"no outcome", "(g)", func(_ *record, _ *handling, d *delivery) { d.finished = moment{} }},
+		{"neglected", "(h)", func(_ *record, h *handling, d *delivery) {
+			d.received.at = h.ended.at.Add(-time.Hour)
+		}},
+		{"two changes at once", "(d)", func(r *record, _ *handling, d *delivery) {
+			r.request(d.consumer.number, change, d.handle, 1)
+			r.request(d.consumer.number, change, d.handle, 1)
+		}},
 		{"hidden for long", "(h)", func(r *record, h *handling, d *delivery) {
 			q := r.request(d.consumer.number, change, d.handle, 43200)
 			q.sent = moment{h.ended.n, h.begun.at}

@@ -85,6 +85,8 @@ func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, 
 		for _, m := range out.Messages {
 			l.c.record.received(l.c, m)
 		}
+	} else if errors.Is(ctx.Err(), context.Canceled) {
+		l.c.record.aborted(l.c.number)
 	}
 	return out, err
 }
@@ -105,6 +107,10 @@ func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatc
 	if err == nil {
 		for _, e := range out.Successful {
 			l.c.record.answered(asked[*e.Id], nil)
+			delete(asked, *e.Id)
+		}
+		for _, e := range out.Failed {
+			l.c.record.answered(asked[*e.Id], entryError(*e.Code))
 			delete(asked, *e.Id)
 		}
 	}
@@ -130,7 +136,16 @@ func (l *line) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeM
 			l.c.record.answered(asked[*e.Id], nil)
 			delete(asked, *e.Id)
 		}
+		for _, e := range out.Failed {
+			l.c.record.answered(asked[*e.Id], entryError(*e.Code))
+			delete(asked, *e.Id)
+		}
 	}
 	l.c.record.failed(asked, err)
 	return out, err
 }
+
+// An entryError is the code of an entry of a batch that failed.
+type entryError string
+
+func (e entryError) Error() string { return "the entry failed: " + string(e) }

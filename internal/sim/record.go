@@ -30,6 +30,7 @@ type record struct {
 	requests   []*request
 	handlings  []*handling
 	stops      []*stop
+	aborts     map[int][]time.Time // by consumer: receives that it did not wait for
 	lines      []string
 	problems   []problem
 }
@@ -75,6 +76,16 @@ type request struct {
 
 func (r *request) granted() bool { return r.answer.is() && r.err == nil }
 
+// refused reports whether SQS said that the receipt handle is worth nothing any
+// more (V8, V10, B4).
+func (r *request) refused() bool {
+	if r.err == nil {
+		return false
+	}
+	text := r.err.Error()
+	return strings.Contains(text, "InvalidParameterValue") || strings.Contains(text, "ReceiptHandleIsInvalid") || strings.Contains(text, "MessageNotInflight")
+}
+
 // A handling is one call of a handler.
 type handling struct {
 	consumer  *consumer
@@ -111,7 +122,7 @@ type problem struct {
 func newRecord() *record {
 	return &record{
 		began: time.Now(), sent: make(map[string]message), purged: make(map[string]bool),
-		deliveries: make(map[string]*delivery),
+		deliveries: make(map[string]*delivery), aborts: make(map[int][]time.Time),
 	}
 }
 
@@ -148,6 +159,12 @@ func (r *record) received(c *consumer, m types.Message) {
 	}
 }
 
+func (r *record) aborted(consumer int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.aborts[consumer] = append(r.aborts[consumer], time.Now())
+}
+
 func (r *record) numberOfHandle(handle string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,13 +188,9 @@ func (r *record) answered(q *request, err error) {
 	q.answer, q.err = r.now(), err
 }
 
-var errEntry = errors.New("the entry failed")
-
-// failed records the answer to the entries of a batch that did not succeed.
+// failed records the answer to what an answer says nothing of: all entries of a
+// batch that failed as a whole.
 func (r *record) failed(entries map[string]*request, err error) {
-	if err == nil {
-		err = errEntry
-	}
 	for _, id := range sortedKeys(entries) {
 		r.answered(entries[id], err)
 	}

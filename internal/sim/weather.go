@@ -129,6 +129,7 @@ func (w *weather) any(d draw, c sqstest.Call) string {
 	case strings.HasSuffix(c.Op, "Batch"):
 		kinds = append(kinds, partly, partly, partly, partly)
 	case strings.HasPrefix(c.Op, "Change"):
+		kinds = append(kinds, after, after)
 		if d.chance(0.2) {
 			kinds = append(kinds, mistaken)
 		}
