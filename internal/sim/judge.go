@@ -562,10 +562,10 @@ func (l *life) ranOut() bool {
 	return l.handling != nil && errors.Is(l.handling.cause, sqsub.ErrHoldLimit)
 }
 
-// deletedBy reports whether a delete was granted before m: an extension on its
+// deletedBy reports whether a delete was under way or granted at m: an extension on its
 // way meanwhile is refused.
 func (l *life) deletedBy(m moment) bool {
-	return slices.ContainsFunc(l.requests, func(q *request) bool { return q.op == remove && q.granted() && q.answer.before(m) })
+	return slices.ContainsFunc(l.requests, func(q *request) bool { return q.op == remove && q.granted() && q.sent.before(m) })
 }
 
 // limited reports whether a hold can have run out by its limit.
