@@ -74,15 +74,11 @@ type Subscription struct {
 
 	// What happens to deliveries and receives is told to the loop, which alone
 	// owns the state of the subscription. looped is closed when it has ended.
-	polled   chan pollResult
-	returned chan returned
-	settled  chan settlement
-	lost     chan *delivery
-	overdue  chan *parking
-	inspect  chan chan<- []Held
-	looped   chan struct{}
+	events chan event
+	looped chan struct{}
+	wanted chan attempt // for a poller that waits
 
-	goroutines sync.WaitGroup // handlers, extenders, receives, releases
+	goroutines sync.WaitGroup // handlers, extenders with their timers, receives, releases
 	done       chan struct{}
 	err        error // valid when done is closed
 
@@ -168,13 +164,9 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 		base:     context.WithoutCancel(ctx),
 		draining: make(chan struct{}),
 		aborting: make(chan struct{}),
-		polled:   make(chan pollResult),
-		returned: make(chan returned),
-		settled:  make(chan settlement),
-		lost:     make(chan *delivery),
-		overdue:  make(chan *parking),
-		inspect:  make(chan chan<- []Held),
+		events:   make(chan event, eventBurst),
 		looped:   make(chan struct{}),
+		wanted:   make(chan attempt),
 		done:     make(chan struct{}),
 
 		receives: trouble{op: "ReceiveMessage"},
@@ -287,10 +279,15 @@ func (s *Subscription) Stats() Stats { return s.stats.snapshot() }
 // InFlight returns what is in hand now, in no particular order: nothing once
 // the subscription has ended.
 func (s *Subscription) InFlight() []Held {
-	reply := make(chan []Held, 1)
+	reply := make(inspection, 1)
 	select {
-	case s.inspect <- reply:
-		return <-reply
+	case s.events <- reply:
+	case <-s.looped:
+		return nil
+	}
+	select {
+	case held := <-reply:
+		return held
 	case <-s.looped:
 		return nil
 	}

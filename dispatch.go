@@ -25,7 +25,6 @@ type delivery struct {
 	state   State
 	handled bool // its message was handled before, only the delete failed: delete it
 
-	warned   bool      // of the hold's limit; belongs to the extender
 	lossOnce sync.Once // reports the loss of its visibility
 }
 
@@ -50,7 +49,10 @@ type dispatcher struct {
 	ended, drained, aborted <-chan struct{}
 }
 
-// What the goroutines of deliveries tell the loop.
+// An event is what the loop is told: a returned, a settlement, a loss, a noShow,
+// a pollResult or an inspection.
+type event any
+
 type (
 	returned struct { // a handler has returned
 		d *delivery
@@ -61,10 +63,15 @@ type (
 
 	settlement struct { // a delivery has its outcome
 		d       *delivery
-		outcome Outcome
-		delay   time.Duration
+		result  Result
 		handled bool // by a handler that succeeded, whether the delete was confirmed or not
 	}
+
+	loss struct{ d *delivery } // the visibility was lost
+
+	noShow struct{ p *parking } // an awaited message has not come
+
+	inspection chan []Held // somebody asks what is in hand
 
 	// An aftermath is what else a failure concerns.
 	aftermath struct {
@@ -72,6 +79,10 @@ type (
 		superseded bool        // a newer delivery of the same message is here: leave the message to it
 	}
 )
+
+// eventBurst is how many events the loop takes in before it looks what can be
+// started: much happens at once when handlers are quick.
+const eventBurst = 64
 
 // loop runs the subscription until it is stopped and nothing is in hand.
 func (s *Subscription) loop(ctx context.Context) error {
@@ -109,21 +120,31 @@ func (s *Subscription) loop(ctx context.Context) error {
 		case <-l.drainTimer.C:
 			l.abort()
 		case <-nextReceive.C:
-		case r := <-l.polled:
-			l.takePoll(r)
-		case r := <-l.returned:
-			l.takeReturn(r)
-		case x := <-l.settled:
-			l.takeSettlement(x)
-		case d := <-l.lost:
-			l.takeLoss(d)
-		case p := <-l.overdue:
-			l.takeOverdue(p)
-		case reply := <-l.inspect:
-			reply <- l.inventory()
+		case e := <-l.events:
+			l.take(e)
+			for range min(len(l.events), eventBurst) {
+				l.take(<-l.events)
+			}
 		}
 	}
 	return l.receiver.fatal
+}
+
+func (l *dispatcher) take(e event) {
+	switch e := e.(type) {
+	case returned:
+		l.takeReturn(e)
+	case settlement:
+		l.takeSettlement(e)
+	case pollResult:
+		l.takePoll(e)
+	case loss:
+		l.takeLoss(e.d)
+	case noShow:
+		l.takeOverdue(e.p)
+	case inspection:
+		e <- l.inventory()
+	}
 }
 
 // heedStops does what the stops ask for that have come.
@@ -160,16 +181,16 @@ func (l *dispatcher) publish() {
 // hold takes a message in hand: from now on it is extended.
 func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
 	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
-	d.ext.init(l.Subscription, d, newHold(sent, answered, l.visibility, l.maxHold))
+	h := newHold(sent, answered, l.visibility, l.maxHold)
 	ctx, cancel := context.WithCancelCause(l.base)
-	d.ctx, d.cancel = holdContext{ctx, d.ext.hold.limit}, cancel
+	d.ctx, d.cancel = holdContext{ctx, h.limit}, cancel
 	l.held[d] = struct{}{}
-	l.goroutines.Go(d.ext.run)
+	d.ext.start(l.Subscription, d, h)
 	return d
 }
 
-// take puts received messages in hand, and in the order of their lanes.
-func (l *dispatcher) take(messages []types.Message, sent, answered time.Time) {
+// admit puts received messages in hand, and in the order of their lanes.
+func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
 	var late []*delivery
 	for _, m := range messages {
 		if aws.ToString(m.ReceiptHandle) == "" {
@@ -278,7 +299,7 @@ func (l *dispatcher) takeReturn(r returned) {
 func (l *dispatcher) fail(d *delivery) aftermath {
 	ln := d.lane
 	switch {
-	case ln.supersedes(d):
+	case ln.supersedes(d), !l.fifo && len(ln.waiting) > 0:
 		// The newer delivery runs next. A delay set through the old receipt
 		// handle would act on it (V8).
 		return aftermath{superseded: true}
@@ -318,9 +339,9 @@ func (l *dispatcher) takeSettlement(x settlement) {
 	ln.current = nil
 	l.settling--
 	if ln.parked != nil && ln.parked.awaited == d {
-		l.watch(ln.parked, x.delay)
+		l.watch(ln.parked, x.result.Delay)
 	}
-	if l.fifo && x.outcome == Unsettled {
+	if l.fifo && x.result.Outcome == Unsettled {
 		// The message is going to come back: none of its group may overtake it.
 		l.release(ln.takeWaiting(0))
 	}
@@ -329,9 +350,10 @@ func (l *dispatcher) takeSettlement(x settlement) {
 
 // noteHandled sees to it that a message handled successfully is not run again:
 // other deliveries of it that are here are only deleted, each with its own
-// receipt handle, and so are later ones, if the delete was not confirmed.
+// receipt handle, and so are later ones, if the delete was not confirmed or may
+// have come too late.
 func (l *dispatcher) noteHandled(x settlement) {
-	if x.outcome != Deleted && x.outcome != Discarded {
+	if deleted := x.result.Outcome == Deleted || x.result.Outcome == Discarded; !deleted || x.result.Late {
 		l.memory.add(x.d.ID(), time.Now())
 	}
 	if x.d.lane == nil {
@@ -469,7 +491,7 @@ func (l *dispatcher) receive() time.Time {
 	if l.stopping || l.settling-maxUnconfirmed > l.concurrency {
 		return time.Time{}
 	}
-	return l.receiver.fill(l.room(), l.busy == 0)
+	return l.receiver.fill(l.room(), l.busy)
 }
 
 // room is how many messages can be taken in hand: one for each slot that is free
@@ -497,5 +519,5 @@ func (l *dispatcher) takePoll(r pollResult) {
 	if l.receiver.fatal != nil {
 		l.drain()
 	}
-	l.take(r.messages, r.first, r.answered) // first: a repeated receive may bring what the first try took (R12)
+	l.admit(r.messages, r.first, r.answered) // first: a repeated receive may bring what the first try took (R12)
 }

@@ -13,33 +13,33 @@ import (
 )
 
 // An extender keeps one delivery hidden, from the receive until it is settled
-// or lost. One goroutine runs it.
+// or lost. It has a goroutine of its own while it extends, and between that a
+// timer: a stack for each of 120,000 deliveries that are held would cost more
+// memory than all else about them, and one for each that is handled at once
+// more time.
 type extender struct {
 	s       *Subscription
 	d       *delivery
 	receipt string
 	lead    time.Duration // how long an extension may wait for company
 
-	mu         sync.Mutex // guards the following; only run writes them
+	mu         sync.Mutex // guards the following
 	hold       hold
 	extensions int
+	timer      *time.Timer // runs until the next round, unless one is under way; nil = there is no hold
+	round      *round      // under way; nil = none
+	notBefore  time.Time   // no extension leaves, unless it is urgent
+	yielded    bool        // the handler has returned
+	stopped    bool
+	warned     bool  // that the hold cannot be lengthened any more
 	cause      error // why the visibility was lost
 	deleted    bool  // an extension was told so, after the handler returned
-
-	returned chan struct{} // closed by yield, or by stop
-	yielded  bool          // it is
-	stopped  chan struct{} // closed by stop
-	done     chan struct{} // closed when run has returned
 }
 
-func (e *extender) init(s *Subscription, d *delivery, h hold) {
-	e.s, e.d = s, d
-	e.receipt = aws.ToString(d.Message.ReceiptHandle)
-	e.lead = min(s.batchDelay, h.timeout/10)
-	e.hold = h
-	e.returned = make(chan struct{})
-	e.stopped = make(chan struct{})
-	e.done = make(chan struct{})
+// A round is the tries to have one extension granted.
+type round struct {
+	interrupt chan struct{} // closed = do not wait any more, for company or for another try
+	done      chan struct{} // closed when it is over
 }
 
 var (
@@ -55,65 +55,143 @@ const (
 	retryMax  = 30 * time.Second
 )
 
-// run extends the hold until stop, or until it is lost.
-func (e *extender) run() {
-	defer close(e.done)
-	if e.hold.timeout == 0 {
+// start begins to keep the hold h on d.
+func (e *extender) start(s *Subscription, d *delivery, h hold) {
+	e.s, e.d, e.hold = s, d, h
+	e.receipt = aws.ToString(d.Message.ReceiptHandle)
+	e.lead = min(s.batchDelay, h.timeout/10)
+	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
 	}
-	timer := time.NewTimer(e.hold.timeout)
-	defer timer.Stop()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.goroutines.Add(1)
+	e.timer = time.AfterFunc(time.Until(e.next()), e.run)
+}
 
-	interrupt := e.returned
-	notBefore := time.Time{}
-	for {
-		err := e.keep(timer, notBefore, interrupt)
-		switch {
-		case err == nil:
-		case err == errSettled:
-			return
-		case err != errInterrupted:
-			e.mu.Lock()
-			e.cause = err
-			e.mu.Unlock()
-			e.s.visibilityLost(e.d, err)
-			return
-		case interrupt == e.stopped:
-			return
-		default:
-			// The handler has returned. What follows, a delete as a rule, gets a
-			// moment before another extension is worth its price (B016).
-			interrupt = e.stopped
-			notBefore = time.Now().Add(e.hold.timeout / 4)
-		}
+// due is when the next extension has to leave. After the handler has returned,
+// what follows, a delete as a rule, gets a moment before another extension is
+// worth its price (B016), but time is left for retries.
+func (e *extender) due() time.Time {
+	due := e.hold.due()
+	if e.notBefore.After(due) {
+		return earlier(e.notBefore, e.hold.since.Add(e.hold.timeout*3/4))
+	}
+	return due
+}
+
+// next is when the next round begins: in time for company, or, if nothing can
+// lengthen the hold, at its end.
+func (e *extender) next() time.Time {
+	due := e.due()
+	if e.hold.ask(due) == 0 {
+		return e.hold.end()
+	}
+	return due.Add(-e.lead)
+}
+
+// rearm sets the timer anew. The caller holds the lock, and the timer does not
+// run.
+func (e *extender) rearm() {
+	e.s.goroutines.Add(1)
+	e.timer.Reset(time.Until(e.next()))
+}
+
+// run is one round. The timer calls it.
+func (e *extender) run() {
+	defer e.s.goroutines.Done()
+	r := e.begin()
+	if r == nil {
+		return
+	}
+	defer close(r.done)
+	switch err := e.extend(r.interrupt); err {
+	case nil, errInterrupted:
+		e.goOn()
+	case errSettled:
+	default:
+		e.mu.Lock()
+		e.cause = err
+		e.mu.Unlock()
+		e.s.visibilityLost(e.d, err)
+	}
+}
+
+// begin begins a round, unless there must not be one, or not yet.
+func (e *extender) begin() *round {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stopped {
+		return nil
+	}
+	if time.Now().Before(e.next()) { // it was put off when the timer had fired
+		e.rearm()
+		return nil
+	}
+	e.round = &round{make(chan struct{}), make(chan struct{})}
+	return e.round
+}
+
+// goOn ends a round after which the delivery is held.
+func (e *extender) goOn() {
+	e.mu.Lock()
+	e.round = nil
+	last := e.extensions > 0 && !e.warned && e.hold.ask(e.due()) == 0
+	e.warned = e.warned || last
+	end := e.hold.end()
+	if !e.stopped {
+		e.rearm()
+	}
+	e.mu.Unlock()
+	if last {
+		e.s.lastExtension(e.d, end)
 	}
 }
 
 // yield says that the handler has returned: the hold goes on, but an extension
 // that has not left yet is put off for a quarter of the timeout.
 func (e *extender) yield() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.yielded = true
-	close(e.returned)
-}
-
-// yielding reports whether the handler has returned.
-func (e *extender) yielding() bool {
-	select {
-	case <-e.returned:
-		return true
-	default:
-		return false
+	e.notBefore = time.Now().Add(e.hold.timeout / 4)
+	if e.disarm() {
+		e.rearm()
 	}
 }
 
 // stop ends the extender. It returns when no extension is under way any more,
 // since one that is overtaken by a delay would undo it (V13).
 func (e *extender) stop() {
-	if !e.yielded {
-		e.yield()
+	e.mu.Lock()
+	e.stopped = true
+	e.disarm()
+	r := e.round
+	e.mu.Unlock()
+	if r != nil {
+		<-r.done
 	}
-	close(e.stopped)
-	<-e.done
+}
+
+// disarm stops the timer, or interrupts the round. It reports whether the timer
+// ran. The caller holds the lock.
+func (e *extender) disarm() bool {
+	if e.timer == nil {
+		return false
+	}
+	if e.round != nil {
+		select {
+		case <-e.round.interrupt:
+		default:
+			close(e.round.interrupt)
+		}
+		return false
+	}
+	if e.timer.Stop() {
+		e.s.goroutines.Done()
+		return true
+	}
+	return false // it has fired, and run is about to look
 }
 
 // err is why the visibility was lost, or nil while the hold lasts. It asks the
@@ -125,6 +203,12 @@ func (e *extender) err() error {
 		return overdue(nil)
 	}
 	return e.cause
+}
+
+func (e *extender) hasWarned() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.warned
 }
 
 // isDeleted reports whether an extension was told that the message has been
@@ -141,84 +225,85 @@ func (e *extender) current() (h hold, extensions int) {
 	return e.hold, e.extensions
 }
 
-// keep waits until an extension is due and has it granted. It returns an
-// ErrVisibilityLost when the hold is over.
-func (e *extender) keep(timer *time.Timer, notBefore time.Time, interrupt <-chan struct{}) error {
-	due := e.hold.due()
-	if notBefore.After(due) { // but leave time for retries
-		due = earlier(notBefore, e.hold.since.Add(e.hold.timeout*3/4))
-	}
-	if e.hold.ask(due) == 0 {
-		return e.runOut(timer, interrupt)
-	}
-	if err := sleepUntil(timer, due.Add(-e.lead), interrupt); err != nil {
-		return err
-	}
+// extend has one extension granted. It returns an ErrVisibilityLost when the
+// hold is over.
+func (e *extender) extend(interrupt <-chan struct{}) error {
+	e.mu.Lock()
+	h, due := e.hold, e.due() // only a round changes the hold
+	e.mu.Unlock()
+	end := h.end()
 	var failure error
 	for try := 0; ; try++ {
-		now, end := time.Now(), e.hold.end()
-		if passed(now, end) {
+		now := time.Now()
+		leaveBy := later(now, due)
+		ask := h.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
+		switch {
+		case ask == 0:
+			return runOut(end, interrupt, ErrHoldLimit)
+		case passed(now, end):
 			return overdue(failure)
 		}
-		leaveBy := later(now, due)
-		ask := e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
-		if ask == 0 {
-			return e.runOut(timer, interrupt)
-		}
 		sent, err := e.s.queue.Change(e.receipt, ask, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), failure), Withdrawn: interrupt})
-		if errors.Is(err, queue.ErrWithdrawn) {
+		if err == queue.ErrWithdrawn {
 			return errInterrupted
 		}
 		e.s.extensionTried(e.d, Extension{Timeout: ask, Latency: time.Since(sent), Err: err})
 		if err == nil {
-			if passed(time.Now(), end) {
-				return overdue(errors.New("an extension was answered after the end of the hold, which proves nothing")) // V8
-			}
-			e.mu.Lock()
-			e.hold = e.hold.extended(sent, ask)
-			e.extensions++
-			e.mu.Unlock()
-			return nil
+			return e.granted(sent, ask, end)
 		}
 		failure = err
 		switch queue.Classify(err) {
 		case queue.Gone:
-			if e.yielding() {
-				// Most likely the delete has overtaken it (B016, B018). The answer to
-				// that says what has become of the message.
-				e.mu.Lock()
-				e.deleted = queue.IsDeleted(err)
-				e.mu.Unlock()
-				return errSettled
-			}
-			return fmt.Errorf("%w: %w", ErrVisibilityLost, err)
+			return e.gone(err)
 		case queue.Limit: // not a loss: what was granted before still stands (V6)
-			return e.runOut(timer, interrupt)
-		case queue.Invalid:
-			if err := sleepUntil(timer, end, interrupt); err != nil {
-				return err
-			}
-			return overdue(failure)
+			return runOut(end, interrupt, ErrHoldLimit)
+		case queue.Invalid: // another try would not help
+			return runOut(end, interrupt, overdue(failure))
 		}
 		now = time.Now()
 		left := end.Sub(now)
 		again := earlier(now.Add(retryPause(left, try)), end)
 		due = again.Add(min(e.lead, left/10))
-		if err := sleepUntil(timer, again, interrupt); err != nil {
-			return err
+		if !sleepUntil(again, interrupt) {
+			return errInterrupted
 		}
 	}
 }
 
-// runOut waits for the end of a hold that cannot be lengthened.
-func (e *extender) runOut(timer *time.Timer, interrupt <-chan struct{}) error {
-	if e.extensions > 0 {
-		e.s.lastExtension(e.d, e.hold.end())
+// granted takes note of an extension that SQS has granted. If the hold was over
+// by then it proves nothing (V8).
+func (e *extender) granted(sent time.Time, timeout time.Duration, end time.Time) error {
+	if passed(time.Now(), end) {
+		return overdue(errors.New("an extension was answered too late"))
 	}
-	if err := sleepUntil(timer, e.hold.end(), interrupt); err != nil {
-		return err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold = e.hold.extended(sent, timeout)
+	e.extensions++
+	return nil
+}
+
+// gone says what it means that SQS does not know the receipt handle any more.
+// After the handler has returned it is most likely that the delete has overtaken
+// the extension (B016, B018), and the answer to that tells what has become of the
+// message.
+func (e *extender) gone(err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.yielded || e.stopped {
+		e.deleted = queue.IsDeleted(err)
+		return errSettled
 	}
-	return ErrHoldLimit
+	return fmt.Errorf("%w: %w", ErrVisibilityLost, err)
+}
+
+// runOut waits for the end of a hold that cannot be lengthened, and returns the
+// cause then.
+func runOut(end time.Time, interrupt <-chan struct{}, cause error) error {
+	if !sleepUntil(end, interrupt) {
+		return errInterrupted
+	}
+	return cause
 }
 
 func overdue(failure error) error {
@@ -246,14 +331,15 @@ func retryPause(left time.Duration, try int) time.Duration {
 	return max(retryBase, backoff(2*retryBase, min(retryMax, left/5), try))
 }
 
-// sleepUntil waits until t, or returns errInterrupted.
-func sleepUntil(timer *time.Timer, t time.Time, interrupt <-chan struct{}) error {
-	timer.Reset(time.Until(t))
+// sleepUntil waits until t. It is false if it was interrupted.
+func sleepUntil(t time.Time, interrupt <-chan struct{}) bool {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
+		return true
 	case <-interrupt:
-		return errInterrupted
+		return false
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *dispatcher) watch(p *parking, delay time.Duration) {
 			return
 		}
 		select {
-		case l.overdue <- p:
+		case l.events <- noShow{p}:
 		case <-p.over:
 		}
 	})
@@ -156,7 +156,7 @@ func (l *dispatcher) takeOverdue(p *parking) {
 		return
 	}
 	l.unpark(ln)
-	if p.probe || len(ln.waiting) == 1 {
+	if p.probe || len(ln.waiting) <= 1 {
 		l.unqueue(ln)
 		l.release(ln.takeWaiting(0))
 		if ln.current == nil {

@@ -42,10 +42,7 @@ func (s *Subscription) extensionTried(d *delivery, e Extension) {
 
 // lastExtension warns of a hold that cannot be lengthened any more.
 func (s *Subscription) lastExtension(d *delivery, end time.Time) {
-	if !d.warned {
-		d.warned = true
-		s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("held_until", end)...)
-	}
+	s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("held_until", end)...)
 }
 
 // visibilityLost takes note that a delivery is not ours any more, whoever finds
@@ -58,7 +55,7 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 	d.cancel(cause)
 	s.stats.visibilityLost.Add(1)
 	level := slog.LevelWarn
-	if errors.Is(cause, ErrHoldLimit) && d.warned {
+	if errors.Is(cause, ErrHoldLimit) && d.ext.hasWarned() {
 		level = slog.LevelDebug
 	}
 	s.log.Log(context.Background(), level, "visibility lost: another consumer may get the message", d.attrs("error", cause)...)
@@ -66,7 +63,7 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 		f(&d.Delivery, cause)
 	}
 	select {
-	case s.lost <- d:
+	case s.events <- loss{d}:
 	case <-s.looped:
 	}
 }
@@ -97,5 +94,5 @@ func (s *Subscription) finish(d *delivery, r Result, handled bool) {
 	if f := s.hooks.Finished; f != nil {
 		f(&d.Delivery, r)
 	}
-	s.settled <- settlement{d, r.Outcome, r.Delay, handled}
+	s.events <- settlement{d, r, handled}
 }

@@ -61,11 +61,11 @@ func (s *Subscription) settle(d *delivery, err error, ran time.Duration) {
 	v := verdictOf(err)
 	switch {
 	case err == nil:
-		s.returned <- returned{d: d}
+		s.events <- returned{d: d}
 		s.remove(d, Result{Outcome: Deleted, Duration: ran})
 	case v != nil && v.outcome == Discarded:
 		s.log.Warn("message discarded", d.attrs("error", err)...)
-		s.returned <- returned{d: d}
+		s.events <- returned{d: d}
 		s.remove(d, Result{Outcome: Discarded, Err: err, Duration: ran})
 	default:
 		r := Result{Outcome: Retried, Err: err, Duration: ran}
@@ -107,7 +107,7 @@ func (s *Subscription) delayAfter(d *delivery, err error) (delay time.Duration) 
 // did its work is not known.
 func (s *Subscription) exit(d *delivery, ran time.Duration) {
 	s.log.Error("handler called runtime.Goexit: the message comes back when its visibility timeout lapses", d.attrs()...)
-	s.returned <- returned{d: d}
+	s.events <- returned{d: d}
 	d.ext.stop()
 	s.finish(d, Result{Outcome: Unsettled, Duration: ran}, false)
 }
@@ -164,7 +164,7 @@ func (s *Subscription) company(d *delivery, urgent bool) time.Time {
 // fail hands a message back whose handler failed, and what must not overtake it.
 func (s *Subscription) fail(d *delivery, r Result) {
 	after := make(chan aftermath, 1)
-	s.returned <- returned{d: d, failed: after}
+	s.events <- returned{d: d, failed: after}
 	rest := <-after
 	s.logFailure(d, r)
 	if rest.superseded {

@@ -61,8 +61,8 @@ func New(ctx context.Context, client Client, url string, batching bool, called f
 		size = BatchSize
 	}
 	q := &Queue{client: client, url: &url, base: context.WithoutCancel(ctx), called: called}
-	q.deletes = &batcher{size: size, send: q.sendDeletes}
-	q.changes = &batcher{size: size, send: q.sendChanges}
+	q.deletes = newBatcher(size, q.sendDeletes)
+	q.changes = newBatcher(size, q.sendChanges)
 	return q
 }
 
@@ -77,9 +77,8 @@ func (q *Queue) Flush() {
 
 // Close flushes and returns when no call is under way any more.
 func (q *Queue) Close() {
-	q.Flush()
-	q.deletes.wait()
-	q.changes.wait()
+	q.deletes.close()
+	q.changes.close()
 }
 
 // Receiving is the parameters of a receive.
@@ -329,9 +328,7 @@ func position(id *string, n int) (int, bool) {
 func earliest(batch []*entry) time.Time {
 	first := batch[0].deadline
 	for _, e := range batch[1:] {
-		if e.deadline.Before(first) {
-			first = e.deadline
-		}
+		first = earlier(first, e.deadline)
 	}
 	return first
 }
