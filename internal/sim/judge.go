@@ -40,6 +40,7 @@ func (f *fleet) judge() []string {
 	j.formsAreRight()
 	j.callsAreFew()
 	j.stopsEnd()
+	j.handedBackLastToFirst()
 	for _, handle := range sortedKeys(j.byHandle) {
 		l := j.byHandle[handle]
 		j.deletedAfterSuccess(l)
@@ -47,6 +48,7 @@ func (f *fleet) judge() []string {
 		j.hiddenAsLongAsOwned(l)
 		j.neverNeglected(l)
 		j.oneChangeAtATime(l)
+		j.verdictHeeded(l)
 		j.settled(l)
 	}
 	if f.fair() {
@@ -245,9 +247,17 @@ func (j *judge) hiddenAsLongAsOwned(l *life) {
 	timeout := l.timeout()
 	held := l.received.at.Add(timeout)
 	h := l.handling
+	var shown time.Time // when it may be visible after a try whose answer was lost
 	for _, q := range l.requests {
 		if q.op != change {
 			continue
+		}
+		failed := h != nil && !h.verdict.done() && h.ended.before(q.sent)
+		if !shown.IsZero() && q.sent.at.After(shown) && !j.fifo {
+			j.broken(l.number, "(d) consumer %d changes its visibility although a call before may have made it visible for others", q.consumer)
+		}
+		if q.unsure() && (failed || q.visibility == 0) {
+			shown = q.sent.at.Add(q.visibility)
 		}
 		if q.sent.at.After(held) {
 			j.broken(l.number, "(d) consumer %d changes its visibility %v after its hold was over", q.consumer, q.sent.at.Sub(held))
@@ -256,7 +266,6 @@ func (j *judge) hiddenAsLongAsOwned(l *life) {
 			held = q.sent.at.Add(q.visibility)
 		}
 		running := h != nil && h.begun.before(q.sent) && !h.ended.before(q.sent)
-		failed := h != nil && !h.verdict.done() && h.ended.before(q.sent)
 		switch longest := j.longestDelay(l); {
 		case failed || h == nil || !h.begun.before(q.sent):
 			if q.visibility > max(timeout, longest) {
@@ -322,13 +331,56 @@ func (j *judge) oneChangeAtATime(l *life) {
 	}
 }
 
+// verdictHeeded: a message that a handler wants back after a delay does not come
+// sooner, and a handler is told that its message is lost only if it is.
+func (j *judge) verdictHeeded(l *life) {
+	h := l.handling
+	if h == nil || l.dead() {
+		return
+	}
+	if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !j.lostForAReason(l, h.cancelled) {
+		j.broken(l.number, "(b) consumer %d cancels its handler and has no reason to: %v", l.consumer.number, h.cause)
+	}
+	if h.verdict != retryAfter {
+		return
+	}
+	for _, q := range l.requests {
+		if clipped := q.sent.at.Add(h.delay).Sub(l.received.at) > 11*time.Hour; h.ended.before(q.sent) && q.visibility < h.delay && !clipped {
+			j.broken(l.number, "(h) consumer %d hands it back for %v, its handler asked for %v", q.consumer, q.visibility, h.delay)
+		}
+	}
+}
+
+// handedBackLastToFirst: of a FIFO group that was received and not started, the
+// last message is made visible first, so that no receive between two calls finds
+// a later one without the earlier (F3).
+func (j *judge) handedBackLastToFirst() {
+	if !j.fifo {
+		return
+	}
+	last := make(map[string]*request) // by group and consumer
+	for _, q := range j.requests {
+		l := j.byHandle[q.handle]
+		if l == nil || q.op != change || q.visibility > 0 || l.handling != nil {
+			continue
+		}
+		key := fmt.Sprint(j.groupOf(l.number), q.consumer)
+		if p := last[key]; p != nil && p.sent.at.Equal(q.sent.at) && order(j.byHandle[p.handle].number) < order(l.number) {
+			j.broken(l.number, "(c) consumer %d releases it after message %s of its group", q.consumer, j.byHandle[p.handle].number)
+		}
+		last[key] = q
+	}
+}
+
+func (j *judge) groupOf(number string) string { return j.sent[number].group }
+
 // longestDelay is the longest that a delivery, or a later one of the group of
 // one that failed, may be handed back for: the delay asked for in whole seconds,
 // and the two seconds that followers stay behind.
 func (j *judge) longestDelay(l *life) time.Duration {
 	longest := l.consumer.retryDelay
 	for _, h := range j.handlings {
-		if h.consumer == l.consumer && (h == l.handling || j.fifo && h.group == j.sent[l.number].group) {
+		if h.consumer == l.consumer && (h == l.handling || j.fifo && h.group == j.groupOf(l.number)) {
 			longest = max(longest, h.delay)
 		}
 	}
@@ -361,7 +413,7 @@ func (j *judge) settled(l *life) {
 		}
 	case h != nil && h.verdict == exits:
 	case l.outcome.Outcome == sqsub.Lost:
-		if !j.lostForAReason(l) {
+		if !j.lostForAReason(l, l.finished) {
 			j.broken(l.number, "(h) consumer %d calls it lost, and has no reason to", l.consumer.number)
 		}
 	case h == nil && asked(remove): // handled before
@@ -370,23 +422,23 @@ func (j *judge) settled(l *life) {
 	}
 }
 
-// lostForAReason: SQS said so, or the hold ran out as far as its consumer could
-// know, or it has received the message again.
-func (j *judge) lostForAReason(l *life) bool {
-	if l.refused(l.finished.at) {
+// lostForAReason: by m SQS had said so, or the hold had run out as far as its
+// consumer could know, or it had received the message again.
+func (j *judge) lostForAReason(l *life, m moment) bool {
+	if l.refused(m.at) {
 		return true
 	}
 	held := l.received.at.Add(l.timeout())
 	for _, q := range l.requests {
-		if q.op == change && q.granted() {
+		if q.op == change && q.granted() && q.sent.before(m) {
 			held = q.sent.at.Add(q.visibility)
 		}
 	}
-	if !l.finished.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !l.finished.at.Before(l.received.at.Add(l.consumer.maxHold)) {
+	if !m.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !m.at.Before(l.received.at.Add(l.consumer.maxHold)) {
 		return true
 	}
 	for _, other := range j.byHandle {
-		if other != l && other.number == l.number && other.consumer == l.consumer && other.received.before(l.finished) {
+		if other != l && other.number == l.number && other.consumer == l.consumer && other.received.before(m) {
 			return true
 		}
 	}

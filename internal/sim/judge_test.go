@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sqsub/sqsub"
 )
 
 // TestJudge changes the record of a run in which all went well, and expects the
@@ -50,6 +52,20 @@ func TestJudge(t *testing.T) {
 		{"two changes at once", "(d)", func(r *record, _ *handling, d *delivery) {
 			r.request(d.consumer.number, change, d.handle, 1)
 			r.request(d.consumer.number, change, d.handle, 1)
+		}},
+		{"a delay not heeded", "(h)", func(r *record, h *handling, d *delivery) {
+			r.request(d.consumer.number, change, d.handle, 1)
+			h.verdict, h.delay = retryAfter, time.Minute
+		}},
+		{"told of a loss that is none", "(b)", func(_ *record, h *handling, _ *delivery) {
+			h.cause, h.cancelled = sqsub.ErrVisibilityLost, h.begun
+		}},
+		{"retried although it may be visible", "(d)", func(r *record, h *handling, d *delivery) {
+			h.verdict = fails
+			for range 2 {
+				r.answered(r.request(d.consumer.number, change, d.handle, 0), errCut)
+			}
+			r.requests[len(r.requests)-1].sent.at = h.ended.at.Add(time.Second)
 		}},
 		{"hidden for long", "(h)", func(r *record, h *handling, d *delivery) {
 			q := r.request(d.consumer.number, change, d.handle, 43200)

@@ -86,6 +86,16 @@ func (r *request) refused() bool {
 	return strings.Contains(text, "InvalidParameterValue") || strings.Contains(text, "ReceiptHandleIsInvalid") || strings.Contains(text, "MessageNotInflight")
 }
 
+// unsure reports whether a request failed and may have taken effect all the same.
+func (r *request) unsure() bool {
+	var answer interface{ HTTPStatusCode() int }
+	if errors.As(r.err, &answer) {
+		status := answer.HTTPStatusCode()
+		return status < 400 || status > 499
+	}
+	return r.err != nil
+}
+
 // A handling is one call of a handler.
 type handling struct {
 	consumer  *consumer
