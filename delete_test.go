@@ -1,6 +1,7 @@
 package sqsub_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -164,20 +165,52 @@ func TestHungDeletesAreBounded(t *testing.T) {
 	})
 }
 
-// B090: every success is deleted, whatever travels with it.
+// B090, B037: every success is deleted, and soon, whatever travels with it; a
+// slow handler beside them is extended in time.
 func TestDeletesTravelTogether(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
-		for range 100 {
-			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
-		}
+		const n, slots = 999, 100
+		f.send("slow")
+		f.sendMany(n)
 		f.Inject(func(sqstest.Call) sqstest.Fault {
 			return sqstest.Fault{Delay: 5 * time.Millisecond, Lag: 5 * time.Millisecond}
 		})
-		sub := f.subscribe(works(30*time.Millisecond), sqsub.WithConcurrency(100))
+		sub := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "slow" {
+				time.Sleep(7 * time.Second)
+			}
+			time.Sleep(30 * time.Millisecond)
+			return nil
+		}, sqsub.WithConcurrency(slots), sqsub.WithVisibility(4*time.Second))
+		for len(f.Results()) < n {
+			f.wait(f.now() + 10*time.Millisecond)
+			if held := sub.Stats().InFlight; held > 2*slots+100 {
+				f.Errorf("%d in flight", held)
+			}
+		}
 		f.wait(time.Minute)
 		f.stop(sub)
-		if n := len(f.deletes()); n != 1000 {
-			f.Errorf("%d deletes of 1000 messages", n)
+		handled := map[string]time.Duration{}
+		for _, r := range f.Runs() {
+			handled[r.body] = r.to
+		}
+		deletes := f.deletes()
+		if len(deletes) != n+1 {
+			f.Errorf("%d deletes of %d messages", len(deletes), n+1)
+		}
+		for _, e := range deletes {
+			if waited := e.at - handled[e.body]; waited > sqsub.DefaultBatchDelay {
+				f.Errorf("the delete of %s left %v after its handler", e.body, waited)
+			}
+		}
+		extended := f.extended()
+		for i, at := range extended {
+			if want := time.Duration(i+1) * 2 * time.Second; !near(at, want, 100*time.Millisecond) {
+				f.Errorf("the slow one was extended at %v, want every 2s", extended)
+			}
+		}
+		if len(extended) != 3 {
+			f.Errorf("the slow one was extended at %v, want three times", extended)
 		}
 		if batches, alone := len(f.calls(deleteOp+"Batch")), len(f.calls(deleteOp)); batches+alone > 150 {
 			f.Errorf("%d batches and %d single deletes", batches, alone)

@@ -1,7 +1,11 @@
 package sqsub_test
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -109,6 +113,73 @@ func TestBothAttributeParametersAreSent(t *testing.T) {
 		//lint:ignore SA1019 the old parameter
 		if !slices.Contains(in.AttributeNames, "All") || !slices.Contains(in.MessageSystemAttributeNames, "All") || !slices.Contains(in.MessageAttributeNames, "All") {
 			f.Errorf("a receive asks for %+v", in)
+		}
+	})
+}
+
+// B168: some stand-ins tell a wrong checksum of the attributes. The SDK does not
+// look at it (S13), and nor does anybody else.
+func TestWrongChecksumOfAttributes(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		_, err := f.client.SendMessage(f.Context(), &sqs.SendMessageInput{
+			QueueUrl: &f.url, MessageBody: aws.String("m"),
+			MessageAttributes: map[string]types.MessageAttributeValue{"a": {DataType: aws.String("String"), StringValue: aws.String("value")}},
+		})
+		if err != nil {
+			f.Fatal(err)
+		}
+		sum := regexp.MustCompile(`("MD5OfMessageAttributes":)"\w+"`)
+		wrong := 0
+		f.client = f.Client(func(o *sqs.Options) {
+			inner := o.HTTPClient
+			o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
+				resp, err := inner.Do(r)
+				if err != nil {
+					return nil, err
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if sum.Match(body) {
+					wrong++
+				}
+				resp.Body = io.NopCloser(bytes.NewReader(sum.ReplaceAll(body, []byte(`$1""`))))
+				resp.ContentLength = -1
+				return resp, err
+			})
+		})
+		sub := f.subscribe(works(time.Second))
+		f.wait(2 * time.Second)
+		f.stop(sub)
+		f.undisturbed()
+		if wrong != 1 {
+			f.Errorf("%d answers had a checksum to change", wrong)
+		}
+	})
+}
+
+// B197: the age of a message, its wait since this receive and the time of its
+// handler are three things, and the attempt is known.
+func TestTimesOfARetriedMessage(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			age, waited := time.Since(d.SentAt()), time.Since(d.ReceivedAt)
+			if want := time.Duration(d.ReceiveCount()-1) * 62 * time.Second; age != want || waited != 0 {
+				f.Errorf("attempt %d at the age of %v, want %v, %v after the receive", d.ReceiveCount(), age, want, waited)
+			}
+			time.Sleep(2 * time.Second)
+			if d.ReceiveCount() < 3 {
+				return errHandler
+			}
+			return nil
+		}, retriesAfter(time.Minute), sqsub.WithBatchDelay(0))
+		f.wait(5 * time.Minute)
+		f.stop(sub)
+		f.wantHeld()
+		for i, r := range f.Results() {
+			if r.Duration != 2*time.Second {
+				f.Errorf("attempt %d took %v", i+1, r.Duration)
+			}
 		}
 	})
 }

@@ -62,6 +62,27 @@ func TestCopiesInOneResponse(t *testing.T) {
 	})
 }
 
+// B025: what was held for a copy ends with the copy, and does not run into the
+// 12 hours on its own.
+func TestCopiesLeaveNothingBehind(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(twice())
+		sub := f.subscribe(works(10*time.Minute), sqsub.WithVisibility(time.Minute))
+		f.wait(11 * time.Minute)
+		f.handledOnce(1)
+		before := len(f.entries())
+		f.wait(13 * time.Hour)
+		if late := f.entries()[before:]; len(late) > 0 {
+			t.Errorf("after the end: %v", late)
+		}
+		f.stop(sub)
+		if loud := f.loud(); len(loud) > 0 {
+			t.Errorf("logged %q", loud)
+		}
+	})
+}
+
 // B087: if the first fails, the second runs, and no delay is set through the
 // first's receipt, which would act on the message all the same (V8).
 func TestCopyRunsAfterAFailure(t *testing.T) {

@@ -81,6 +81,7 @@ var passing = map[string]sqstest.Fault{
 	"denied":            {Code: "AccessDenied", Status: 403},
 }
 
+// B008: one execution, and another consumer gets nothing meanwhile.
 func TestSlowHandlerIsNotRaced(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
@@ -295,7 +296,7 @@ func TestExtensionsFailForAWhile(t *testing.T) {
 	}
 }
 
-// However it fails: before another consumer can have the message, the handler
+// However it fails (B179): before another consumer can have the message, the handler
 // is told, with the reason.
 func TestExtensionsFailToTheEnd(t *testing.T) {
 	for name, fault := range passing {
@@ -493,6 +494,15 @@ func TestHandlersEndWhenAnExtensionIsDue(t *testing.T) {
 			f.Errorf("stats %+v", st)
 		}
 		f.wantHeld()
+		deleted := map[string]time.Duration{}
+		for _, e := range f.deletes() {
+			deleted[e.receipt] = e.at
+		}
+		for _, e := range f.changes() {
+			if e.at > deleted[e.receipt] {
+				f.Errorf("%v follows the delete at %v", e, deleted[e.receipt])
+			}
+		}
 	})
 }
 
@@ -677,7 +687,8 @@ func TestQueueTimeoutIsLowered(t *testing.T) {
 	})
 }
 
-// B009, B038: the rhythm goes on for as long as the handler.
+// B009, B038: the rhythm goes on for as long as the handler, whatever it does
+// or waits for: a retry of its own, say (B015), or one attempt after another (B179).
 func TestExtensionsGoOn(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
@@ -810,7 +821,7 @@ func TestOneLossAmongMany(t *testing.T) {
 	})
 }
 
-// M10: a message that leaves by its retention is lost like any other.
+// M10, B187: a message that leaves by its retention is lost like any other.
 func TestRetentionEndsWhileHandling(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")

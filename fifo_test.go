@@ -233,6 +233,38 @@ func TestGroupTakesOneSlot(t *testing.T) {
 	})
 }
 
+// B034, V14: each message of a group is extended until it is deleted, and not
+// beyond; nobody minds that the group gets smaller.
+func TestGroupIsExtendedUntilEachIsDeleted(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send(numbered("m", 10)...)
+		sub := f.subscribe(works(8*time.Second), sqsub.WithVisibility(21*time.Second)) // extensions and deletes never coincide
+		f.drained(2 * time.Minute)
+		f.wait(f.now() + time.Minute)
+		f.stop(sub)
+		deleted := map[string]time.Duration{}
+		for _, e := range f.deletes() {
+			deleted[e.body] = e.at
+		}
+		for _, e := range f.changes() {
+			if e.code != "" || e.at > deleted[e.body] {
+				t.Errorf("%v, deleted at %v", e, deleted[e.body])
+			}
+		}
+		for i, r := range f.Runs() {
+			if want := time.Duration(i) * 8 * time.Second; r.count != 1 || r.cause != nil || r.from != want {
+				t.Errorf("run %+v, want it at %v", r, want)
+			}
+		}
+		if st := sub.Stats(); st.Deleted != 10 || st.ExtendFailures != 0 || st.VisibilityLost != 0 {
+			t.Errorf("stats %+v", st)
+		}
+		if loud := f.loud(); len(loud) > 0 {
+			t.Errorf("logged %q", loud)
+		}
+	})
+}
+
 // B068: what follows a failure is not run before it, and waits for it in hand:
 // handed back, it would use up a receive with each try of the one before (B070).
 func TestFollowersWaitForAFailure(t *testing.T) {
@@ -595,6 +627,32 @@ func TestRefusedDeleteStopsTheGroup(t *testing.T) {
 		s.wantSuccesses(t, "g", numbered("m", 3))
 		if n := len(f.logged("level=ERROR")); n != 1 {
 			t.Errorf("%d errors logged, want one: %q", n, f.logged("level=ERROR"))
+		}
+	})
+}
+
+// B077: ten deletes that leave together are refused, since another consumer has
+// the messages. Each is reported once, none is tried again, and life goes on.
+func TestTenRefusedDeletes(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		const n = 10
+		for i := range n {
+			f.sendTo(fmt.Sprint(i), fmt.Sprint(i))
+		}
+		sub := f.subscribe(works(10*time.Second), sqsub.WithConcurrency(n))
+		f.wait(time.Second)
+		f.takeAway(false)
+		f.sendTo("other", "other")
+		f.wait(time.Minute)
+		f.stop(sub)
+		if got := len(f.deletes()); got != n+1 {
+			t.Errorf("%d deletes of %d messages", got, n+1)
+		}
+		if got := len(f.logged("level=ERROR", "not deleted", "expired")); got != n {
+			t.Errorf("%d refused deletes are logged: %q", got, f.loud())
+		}
+		if st := sub.Stats(); st.VisibilityLost != n || st.Deleted != 1 || st.Received != n+1 {
+			t.Errorf("stats %+v", st)
 		}
 	})
 }

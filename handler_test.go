@@ -104,7 +104,8 @@ func once(first sqsub.Handler, after time.Duration) sqsub.Handler {
 	}
 }
 
-// After the visibility was lost, nothing is sent but a delete after success.
+// After the visibility was lost, nothing is sent but a delete after success, and
+// that is told to be late: SQS may answer with success and delete nothing (B008, B099).
 func TestVerdictsAfterTheVisibilityWasLost(t *testing.T) {
 	for _, c := range verdicts {
 		t.Run(c.name, func(t *testing.T) {
@@ -267,7 +268,7 @@ func TestHandlersContext(t *testing.T) {
 }
 
 // After the handler has returned, its context is over, so that whatever it
-// left behind is told.
+// left behind is told (B195).
 func TestContextEndsWithTheHandler(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
@@ -404,10 +405,42 @@ func TestFailuresReachTheDeadLetterQueue(t *testing.T) {
 		if dead := f.Messages("dead"); len(dead) != 1 || dead[0].Body != "m" {
 			f.Errorf("dead letters %v", dead)
 		}
-		if n := len(f.deletes()); n > 0 { // B183: only an explicit verdict deletes
+		if n := len(f.deletes()); n > 0 { // B183, B184: only an explicit verdict deletes
 			f.Errorf("%d deletes", n)
 		}
 		f.wantHeld()
+	})
+}
+
+// B132, B136: messages that fail for ever cause no storm of requests, and give
+// their slots back, however they fail.
+func TestFailingMessagesHoldUpNobody(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		const bad, good = 100, 100
+		f.sendMany(bad)
+		failures := []sqsub.Handler{fails(errHandler), panics("undecodable"), exits}
+		sub := f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "good" {
+				return nil
+			}
+			return failures[d.Body()[0]%3](ctx, d)
+		})
+		f.wait(time.Minute)
+		for range good {
+			f.send("good")
+		}
+		f.wait(f.now() + 5*time.Second)
+		if n := sub.Stats().Deleted; n != good {
+			f.Errorf("%d good ones of %d are handled", n, good)
+		}
+		f.wait(10 * time.Minute)
+		if n := len(f.calls(receiveOp)); n > 1200 { // two a second
+			f.Errorf("%d receives in ten minutes", n)
+		}
+		if n := len(f.held()); n != bad {
+			f.Errorf("the queue holds %d messages, want the bad ones", n)
+		}
+		sub.Close()
 	})
 }
 

@@ -269,23 +269,33 @@ func TestOddAnswersToOpening(t *testing.T) {
 	}
 }
 
-// The queue's own timeout is read once, and every receive asks for it (B048).
+// The queue's own timeout is read once, and every receive asks for it (B048);
+// another one is used on a queue that exists just as well (B049).
 func TestQueuesOwnTimeout(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
-		sub := f.subscribe(works(0))
-		f.wait(5 * time.Minute)
-		if sub.Visibility() != 10*time.Minute {
-			f.Errorf("Visibility() = %v", sub.Visibility())
-		}
-		if n := len(f.calls("GetQueueAttributes")); n != 1 {
-			f.Errorf("it was read %d times", n)
-		}
-		for _, c := range f.calls(receiveOp) {
-			if c.Visibility != 600 {
-				f.Errorf("a receive asks for %d s", c.Visibility)
+	for _, c := range []struct {
+		opts    []sqsub.Option
+		timeout time.Duration
+		reads   int
+	}{
+		{nil, 10 * time.Minute, 1},
+		{[]sqsub.Option{sqsub.WithVisibility(5 * time.Minute)}, 5 * time.Minute, 0},
+	} {
+		bubble(t, "q", func(f *fixture) {
+			sub := f.subscribe(works(0), c.opts...)
+			f.wait(5 * time.Minute)
+			if sub.Visibility() != c.timeout {
+				f.Errorf("Visibility() = %v, want %v", sub.Visibility(), c.timeout)
 			}
-		}
-	}, "VisibilityTimeout", "600")
+			if n := len(f.calls("GetQueueAttributes")); n != c.reads {
+				f.Errorf("it was read %d times, want %d", n, c.reads)
+			}
+			for _, call := range f.calls(receiveOp) {
+				if time.Duration(call.Visibility)*time.Second != c.timeout {
+					f.Errorf("a receive asks for %d s, want %v", call.Visibility, c.timeout)
+				}
+			}
+		}, "VisibilityTimeout", "600")
+	}
 }
 
 func TestMaxHoldBelowTheQueuesTimeout(t *testing.T) {

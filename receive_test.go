@@ -2,15 +2,23 @@ package sqsub_test
 
 import (
 	"context"
+	"crypto/fips140"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -36,8 +44,8 @@ func (f *fixture) sendMany(n int) {
 	}
 }
 
-// B060, B061: a receive asks for as many messages as can start, and with all
-// slots busy there is none.
+// B059, B060, B061: a receive asks for as many messages as can start, and with
+// all slots busy there is none, so that a backlog takes up no memory.
 func TestSlotsBeforePolls(t *testing.T) {
 	for _, c := range []struct{ concurrency, prefetch, first int }{
 		{1, 0, 1}, {3, 0, 3}, {10, 0, 10}, {25, 0, 10}, {1, 2, 3}, {1, 9, 10}, {1, 30, 10},
@@ -176,6 +184,65 @@ func TestSlowHandlerDelaysNoOther(t *testing.T) {
 	})
 }
 
+// B065: subscriptions of one client do not wait for each other's polls.
+func TestIdleSubscriptionsDelayNoOther(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		for _, queue := range []string{"idle1", "idle2"} {
+			f.create(queue)
+			sub, err := sqsub.Subscribe(context.Background(), f.client, queue, works(0), f.options(nil)...)
+			if err != nil {
+				f.Fatal(err)
+			}
+			defer sub.Close()
+		}
+		defer f.subscribe(works(time.Millisecond)).Close()
+		for i := range 100 {
+			f.wait(time.Duration(i) * 700 * time.Millisecond)
+			f.send(fmt.Sprint(i))
+			f.wait(f.now() + 2*time.Millisecond)
+			if n := len(f.Runs()); n != i+1 {
+				f.Fatalf("%d runs of %d messages", n, i+1)
+			}
+		}
+	})
+}
+
+// B133: what a network can do to a receive, below the answers of SQS.
+func TestNetworkErrorsPass(t *testing.T) {
+	for name, broken := range map[string]error{
+		"DNS":            &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "sqs", IsNotFound: true}},
+		"refused":        &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"TLS":            &tls.CertificateVerificationError{Err: errors.New("unknown authority")},
+		"unexpected EOF": io.ErrUnexpectedEOF,
+		"pool exhausted": errors.New("too many connections"), // B146
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.client = f.Client(func(o *sqs.Options) {
+					inner := o.HTTPClient
+					o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
+						if at := f.now(); at > 0 && at < time.Minute && strings.HasSuffix(r.Header.Get("X-Amz-Target"), receiveOp) {
+							return nil, broken
+						}
+						return inner.Do(r)
+					})
+				})
+				var polls []error
+				sub := f.subscribe(works(0), sqsub.WithHooks(sqsub.Hooks{Polled: func(p sqsub.Poll) { polls = append(polls, p.Err) }}))
+				f.wait(30 * time.Second)
+				f.send("m")
+				f.wait(90 * time.Second)
+				f.stop(sub)
+				f.handledOnce(1)
+				told := slices.ContainsFunc(polls, func(err error) bool { return errors.Is(err, broken) })
+				if n := len(f.logged("level=WARN", broken.Error())); n != 1 || !told { // B199
+					f.Errorf("the reason is told to the hook: %v; logged %q", told, f.loud())
+				}
+			})
+		})
+	}
+}
+
 // B133, B146: no error ends the loop, or makes it spin; each is said once.
 func TestReceivesFailForAWhile(t *testing.T) {
 	faults := map[string]sqstest.Fault{
@@ -224,6 +291,44 @@ func TestReceivesFailForAWhile(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// B167: where MD5 is not to be had, the SDK's check would fail after SQS has
+// handed the messages out; it is turned off.
+func TestChecksumsInFIPSMode(t *testing.T) {
+	if !fips140.Enabled() {
+		again := exec.Command(os.Args[0], "-test.run=^TestChecksumsInFIPSMode$")
+		again.Env = append(os.Environ(), "GODEBUG=fips140=on")
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("in FIPS mode: %v\n%s", err, out)
+		}
+		return
+	}
+	// In real time: the entropy of that mode comes from the clock.
+	server := sqstest.NewServer()
+	client := server.Client()
+	q, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("q")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: q.QueueUrl, MessageBody: aws.String("m")}); err != nil {
+		t.Fatal(err)
+	}
+	server.Inject(always(receiveOp, sqstest.Fault{BadMD5: true}))
+	polls := make(chan sqsub.Poll, 1)
+	sub, err := sqsub.Subscribe(t.Context(), client, "q", works(0), sqsub.WithHooks(sqsub.Hooks{Polled: func(p sqsub.Poll) {
+		select {
+		case polls <- p:
+		default:
+		}
+	}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	if p := <-polls; p.Err != nil || p.Received != 1 {
+		t.Errorf("the first receive: %+v", p)
 	}
 }
 
@@ -506,13 +611,30 @@ func TestHungReceives(t *testing.T) {
 	})
 }
 
-// B148: expired credentials are asked for again with each try.
+// B148: the provider is asked for credentials with each try, so that fresh ones
+// end the trouble.
 func TestExpiredCredentials(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
-		expired := sqstest.Fault{Code: "ExpiredToken", Status: 403, Message: "The security token included in the request is expired"}
-		f.Inject(func(c sqstest.Call) sqstest.Fault {
-			if at := c.At.Sub(f.start); at > 600*time.Second && at < 610*time.Second {
-				return expired
+		asked := func() string { // it has nothing but expired ones for a while
+			if f.now() < 625*time.Second {
+				return "OLD"
+			}
+			return "NEW"
+		}
+		var refused atomic.Bool
+		f.client = f.Client(func(o *sqs.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{AccessKeyID: asked(), SecretAccessKey: "secret"}, nil
+			})
+			inner := o.HTTPClient
+			o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
+				refused.Store(f.now() > 600*time.Second && strings.Contains(r.Header.Get("Authorization"), "Credential=OLD/"))
+				return inner.Do(r)
+			})
+		})
+		f.Inject(func(sqstest.Call) sqstest.Fault {
+			if refused.Load() {
+				return sqstest.Fault{Code: "ExpiredToken", Status: 403, Message: "The security token included in the request is expired"}
 			}
 			return sqstest.Fault{}
 		})
@@ -520,9 +642,12 @@ func TestExpiredCredentials(t *testing.T) {
 		sub := f.subscribe(works(20*time.Minute), sqsub.WithConcurrency(2))
 		f.wait(630 * time.Second)
 		f.send("m")
-		f.wait(640 * time.Second)
+		f.wait(655 * time.Second)
 		if n := len(f.Runs()); n != 2 {
 			f.Errorf("%d runs, want receiving to have recovered", n)
+		}
+		if n := len(f.logged("level=WARN", "ExpiredToken")); n == 0 {
+			f.Error("the trouble is not told")
 		}
 		f.wait(time.Hour)
 		f.stop(sub)

@@ -408,7 +408,8 @@ func TestCloseDuringShutdown(t *testing.T) {
 	})
 }
 
-// Any number of callers, in any order, again after the end.
+// Any number of callers, in any order, while handlers end, and again after the
+// end (B192).
 func TestStopsByManyCallers(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send(numbered("m", 5)...)
