@@ -167,8 +167,9 @@ func (j *judge) noOverlap() {
 }
 
 // inOrder is (c): when a handler begins, no earlier message of its group is in
-// the queue, whether it was deleted or is a dead letter (X6). Nor is a message
-// handled that is not there any more.
+// the queue, whether it was deleted or is a dead letter (X6). Nor does a consumer
+// handle what it has deleted while it held it; that another one has, it cannot
+// know.
 func (j *judge) inOrder() {
 	for _, h := range j.handlings {
 		if h.verdict == died || j.stale(h, h.begun.at) {
@@ -177,8 +178,12 @@ func (j *judge) inOrder() {
 		if h.before != "" {
 			j.broken(h.number, "(c) consumer %d handles it although message %s of its group is still in the queue", h.consumer.number, h.before)
 		}
-		if h.gone && !j.purged[h.number] {
-			j.broken(h.number, "(b) consumer %d handles it although it was deleted or moved", h.consumer.number)
+		deleted := func(q *request) bool {
+			l := j.byHandle[q.handle]
+			return l.number == h.number && l.consumer == h.consumer && q.op == remove && q.granted() && q.answer.before(h.begun) && q.sent.at.Before(l.held())
+		}
+		if h.gone && slices.ContainsFunc(j.requests, deleted) {
+			j.broken(h.number, "(b) consumer %d handles it although it has deleted it", h.consumer.number)
 		}
 	}
 }
@@ -344,31 +349,40 @@ func (j *judge) verdictHeeded(l *life) {
 	if h.verdict != retryAfter {
 		return
 	}
+	var last *request
 	for _, q := range l.requests {
-		if clipped := q.sent.at.Add(h.delay).Sub(l.received.at) > 11*time.Hour; h.ended.before(q.sent) && q.visibility < h.delay && !clipped {
-			j.broken(l.number, "(h) consumer %d hands it back for %v, its handler asked for %v", q.consumer, q.visibility, h.delay)
+		if q.op == change && h.ended.before(q.sent) { // one may be an extension that left at the same instant
+			last = q
 		}
+	}
+	if last == nil || last.visibility >= h.delay {
+		return
+	}
+	if last.sent.at.Add(h.delay).Sub(l.received.at) < 11*time.Hour { // else it is clipped (V5)
+		j.broken(l.number, "(h) consumer %d hands it back for %v, its handler asked for %v", last.consumer, last.visibility, h.delay)
 	}
 }
 
-// handedBackLastToFirst: of a FIFO group that was received and not started, the
-// last message is made visible first, so that no receive between two calls finds
-// a later one without the earlier (F3).
+// handedBackLastToFirst: where one request makes several messages of a FIFO group
+// visible, the last comes first, so that no receive between two of them finds a
+// part of the group that another is missing from (F3).
 func (j *judge) handedBackLastToFirst() {
-	if !j.fifo {
-		return
-	}
-	last := make(map[string]*request) // by group and consumer
-	for _, q := range j.requests {
-		l := j.byHandle[q.handle]
-		if l == nil || q.op != change || q.visibility > 0 || l.handling != nil {
+	for _, c := range j.calls {
+		if !j.fifo || c.Op != "ChangeMessageVisibilityBatch" {
 			continue
 		}
-		key := fmt.Sprint(j.groupOf(l.number), q.consumer)
-		if p := last[key]; p != nil && p.sent.at.Equal(q.sent.at) && order(j.byHandle[p.handle].number) < order(l.number) {
-			j.broken(l.number, "(c) consumer %d releases it after message %s of its group", q.consumer, j.byHandle[p.handle].number)
+		last := make(map[string]string) // the number of the last message, by group
+		for _, e := range c.Entries {
+			l := j.byHandle[e.ReceiptHandle]
+			if l == nil || e.Visibility > 0 || l.handling != nil {
+				continue
+			}
+			group := j.groupOf(l.number)
+			if before, ok := last[group]; ok && order(before) < order(l.number) {
+				j.broken(l.number, "(c) consumer %d releases it after message %s of its group", l.consumer.number, before)
+			}
+			last[group] = l.number
 		}
-		last[key] = q
 	}
 }
 
@@ -430,7 +444,7 @@ func (j *judge) lostForAReason(l *life, m moment) bool {
 	}
 	held := l.received.at.Add(l.timeout())
 	for _, q := range l.requests {
-		if q.op == change && q.granted() && q.sent.before(m) {
+		if q.op == change && q.granted() && q.sent.before(m) && q.answer.at.Before(held.Add(-guard)) { // a later answer proves nothing (V8)
 			held = q.sent.at.Add(q.visibility)
 		}
 	}
@@ -491,8 +505,10 @@ func (j *judge) formsAreRight() {
 
 const (
 	// Retries are at least 50 ms apart, or a twentieth of what is left of the hold.
+	// In a long outage an extension and a delete are tried four times a minute each.
 	mostPerSecond = 25
 	mostPerHold   = 120
+	onePer        = 5 * time.Second
 )
 
 // callsAreFew is (f). Extensions that are granted are half a timeout apart, but
@@ -516,7 +532,7 @@ func (j *judge) callsAreFew() {
 		if n := l.most(time.Second); n > mostPerSecond {
 			j.broken(l.number, "(f) %d requests within a second", n)
 		}
-		if n := l.most(timeout); n > mostPerHold {
+		if n := l.most(timeout); n > mostPerHold+int(timeout/onePer) {
 			j.broken(l.number, "(f) %d requests within %v", n, timeout)
 		}
 	}
@@ -591,7 +607,7 @@ func (j *judge) fairIsSmooth() {
 		}
 	}
 	for _, l := range j.byHandle {
-		if l.lost.is() && !j.purged[l.number] && !errors.Is(l.outcome.Err, sqsub.ErrHoldLimit) && l.handling == nil {
+		if l.lost.is() && !j.purged[l.number] && l.consumer.maxHold == 0 && l.handling == nil {
 			j.broken(l.number, "(b) it was lost in fair weather before its handler began: %v", l.outcome.Err)
 		}
 	}

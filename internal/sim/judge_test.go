@@ -23,7 +23,9 @@ func TestJudge(t *testing.T) {
 			twin := *h
 			r.handlings = append(r.handlings, &twin)
 		}},
-		{"handled after its deletion", "(b)", func(_ *record, h *handling, _ *delivery) { h.gone = true }},
+		{"handled after its deletion", "(b)", func(_ *record, h *handling, _ *delivery) {
+			h.gone, h.begun.n = true, 1<<30
+		}},
 		{"out of order", "(c)", func(_ *record, h *handling, _ *delivery) { h.before = "1" }},
 		{"a request after the outcome", "(d)", func(r *record, _ *handling, d *delivery) {
 			r.request(d.consumer.number, remove, d.handle, 0)
@@ -35,7 +37,7 @@ func TestJudge(t *testing.T) {
 			r.request(d.consumer.number, remove, "elsewhere", 0)
 		}},
 		{"a storm", "(f)", func(r *record, _ *handling, d *delivery) {
-			for range mostPerHold + 1 {
+			for range mostPerHold + 30 {
 				r.request(d.consumer.number, remove, d.handle, 0)
 			}
 		}},
