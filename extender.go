@@ -199,10 +199,13 @@ func (e *extender) disarm() bool {
 func (e *extender) err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.cause == nil && e.hold.timeout > 0 && passed(time.Now(), e.hold.end()) {
-		return overdue(nil)
+	if e.cause != nil || e.hold.timeout == 0 || !passed(time.Now(), e.hold.end()) {
+		return e.cause
 	}
-	return e.cause
+	if e.hold.ask(e.due()) == 0 {
+		return ErrHoldLimit
+	}
+	return overdue(nil)
 }
 
 func (e *extender) hasWarned() bool {
