@@ -111,10 +111,11 @@ func (r *receiver) fill(room, busy int) time.Time {
 }
 
 // enough is how many free slots are worth a receive while the queue has more
-// messages than there are slots: a tenth of them, so that nine tenths are busy
-// in any case, and what is prefetched counts as busy.
+// messages than there are slots: a twelfth of them, so that at least 95 % are busy
+// on average, and as many more as places of a prefetch keep busy. (internal/bench
+// has the other policies.)
 func (r *receiver) enough() int {
-	return min(queue.BatchSize, (r.s.concurrency-1)/10+1+min(queue.BatchSize, r.s.prefetch))
+	return min(queue.BatchSize, max(1, r.s.concurrency/12)+min(queue.BatchSize, r.s.prefetch))
 }
 
 func (r *receiver) poll(n int, now time.Time) {
