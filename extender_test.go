@@ -506,7 +506,7 @@ func TestHandlersEndWhenAnExtensionIsDue(t *testing.T) {
 	})
 }
 
-// B022, B203, V8, V10: every answer by which SQS says that the message is gone.
+// V8, V10: every answer by which SQS says that the message is gone.
 var goneAnswers = []sqstest.Fault{
 	{Code: "ReceiptHandleIsInvalid", Message: `The input receipt handle "x" is not a valid receipt handle.`},
 	{Code: "InvalidParameterValue", Message: "Value x for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."},
@@ -514,6 +514,7 @@ var goneAnswers = []sqstest.Fault{
 	{Code: "AWS.SimpleQueueService.MessageNotInflight"},
 }
 
+// B022, B203
 func TestGoneIsALoss(t *testing.T) {
 	for _, answer := range goneAnswers {
 		t.Run(answer.Code+answer.Message, func(t *testing.T) {
@@ -702,7 +703,8 @@ func TestExtensionsGoOn(t *testing.T) {
 	})
 }
 
-// B204, V8: a success that comes after the end of the hold proves nothing.
+// B204, V8: a success that comes after the end of the hold proves nothing, nor
+// does an extension that left too late (B033).
 func TestLateSuccessIsNoHold(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")

@@ -552,7 +552,8 @@ func (f *fixture) lost(body string) func(sqstest.Call) sqstest.Fault {
 	}
 }
 
-// B073: the rest of a group must not overtake a message that was lost.
+// B073: the rest of a group must not overtake a message that was lost. B074: what
+// is released comes back by the rule of SQS, message by message.
 func TestLossReleasesWhatFollows(t *testing.T) {
 	bubble(t, "q.fifo", func(f *fixture) {
 		f.send(numbered("m", 3)...)

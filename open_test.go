@@ -160,7 +160,7 @@ func TestMissingQueue(t *testing.T) {
 			f.wantRefused(err, "GetQueue", "other", "no such queue", "us-east-1")
 			var missing *types.QueueDoesNotExist
 			if !errors.As(err, &missing) {
-				f.Errorf("the error does not wrap SQS's: %v", err) // B199
+				f.Errorf("the error does not wrap SQS's: %v", err) // B160, B199
 			}
 		}
 	})
