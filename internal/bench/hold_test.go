@@ -103,13 +103,19 @@ func TestHoldReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for start := time.Now(); sub.Stats().Received < uint64(n); time.Sleep(time.Second / 10) {
+	start := time.Now()
+	for sub.Stats().Received < uint64(n) {
 		if time.Since(start) > 2*time.Minute {
-			t.Fatalf("received %d", sub.Stats().Received)
+			t.Fatalf("received %d in %v", sub.Stats().Received, time.Since(start))
 		}
+		time.Sleep(time.Second / 10)
 	}
+	t.Logf("%d received in %v", n, time.Since(start))
 	before, cpu, extended := s.usage(), processCPU(), sub.Stats().Extended
-	time.Sleep(halves * holdTimeout / 2)
+	for range halves {
+		time.Sleep(holdTimeout / 2)
+		t.Logf("%+v", sub.Stats())
+	}
 	after, stats := s.usage(), sub.Stats()
 	cpu = processCPU() - cpu
 	memory := footprintNow().less(empty).over(n)
