@@ -154,7 +154,11 @@ func (e *extender) yield() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.yielded = true
+	due := e.due()
 	e.notBefore = time.Now().Add(e.hold.timeout / 4)
+	if e.round == nil && e.due().Equal(due) {
+		return // it is not due before that anyway
+	}
 	if e.disarm() {
 		e.rearm()
 	}

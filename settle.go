@@ -28,32 +28,34 @@ const (
 )
 
 // handle runs the handler of a delivery and settles it by what the handler
-// returned. A panic or a Goexit ends the handler, not this function: the rest is
-// deferred.
+// returned.
 func (s *Subscription) handle(d *delivery) {
-	started := time.Now()
-	var err error
-	exited := true
+	started, ended := time.Now(), false
 	defer func() {
-		ran := time.Since(started)
-		if v := recover(); v != nil {
-			err, exited = &PanicError{v, debug.Stack()}, false
+		if !ended { // runtime.Goexit: only what is deferred still runs
+			s.exit(d, time.Since(started))
 		}
-		if exited {
-			s.exit(d, ran)
-			return
-		}
-		s.settle(d, err, ran)
 	}()
+	err := s.call(d)
+	ended = true
+	s.settle(d, err, time.Since(started))
+}
+
+// call runs the handler. A panic is an error.
+func (s *Subscription) call(d *delivery) (err error) {
 	if d.handled {
 		s.log.Debug("deleting a message that was handled before", d.attrs()...)
-	} else {
-		if f := s.hooks.Started; f != nil {
-			f(&d.Delivery)
-		}
-		err = s.handler(d.ctx, &d.Delivery)
+		return nil
 	}
-	exited = false
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{v, debug.Stack()}
+		}
+	}()
+	if f := s.hooks.Started; f != nil {
+		f(&d.Delivery)
+	}
+	return s.handler(d.ctx, &d.Delivery)
 }
 
 // settle gives a delivery the outcome that its handler's error asks for.
