@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/sqsub/sqsub"
+	"github.com/sqsub/sqsub/sqstest"
+)
+
+// A dialect is what one server needs and what it does that SQS does not.
+type dialect struct {
+	options    []sqsub.Option    // of every subscription
+	parallel   int               // how many tests it can bear at once; 0 = all
+	deviations map[string]string // the tests that it cannot pass, and why
+}
+
+var dialects = map[string]dialect{
+	"": {},
+	"fauxqs": {
+		deviations: map[string]string{
+			"TestVisibilityLost/fifo": "a FIFO queue takes a delete after the timeout has lapsed",
+			"TestBeyondTheLimit":      "there is no limit of 12 hours",
+		},
+	},
+	"moto": {
+		parallel: 8,
+		deviations: map[string]string{
+			"TestVisibilityLost/fifo": "a FIFO queue takes a delete after the timeout has lapsed",
+		},
+	},
+	"goaws": {
+		options:    []sqsub.Option{sqsub.WithBatchDelay(0)}, // there is no ChangeMessageVisibilityBatch
+		deviations: map[string]string{},
+	},
+	"local-aws-sqs": {
+		deviations: map[string]string{},
+	},
+}
+
+var (
+	server = os.Getenv("SQSUB_TEST_SERVER")
+	prefix = cmp.Or(os.Getenv("SQSUB_TEST_PREFIX"), "sqsub-")
+	client *sqs.Client
+)
+
+// connections are enough for all tests at once.
+const connections = 100
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	parallel := true
+	flag.Visit(func(f *flag.Flag) { parallel = parallel && f.Name != "test.parallel" })
+	if parallel { // the tests wait most of the time
+		_ = flag.Set("test.parallel", fmt.Sprint(cmp.Or(dialects[server].parallel, 50)))
+	}
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) int {
+	stop, err := connect()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer stop()
+	code := m.Run()
+	if flag.Lookup("test.run").Value.String() == "" {
+		for test := range dialects[server].deviations {
+			if _, ok := skipped.Load(test); !ok {
+				fmt.Fprintf(os.Stderr, "%s is a known deviation of %s, but there is no such test\n", test, server)
+				code = 1
+			}
+		}
+	}
+	return code
+}
+
+// connect makes the client.
+func connect() (stop func(), err error) {
+	if _, ok := dialects[server]; !ok {
+		return nil, fmt.Errorf("SQSUB_TEST_SERVER=%s: not in the table of dialects", server)
+	}
+	endpoint := os.Getenv("SQSUB_TEST_ENDPOINT")
+	if endpoint == "" && os.Getenv("SQSUB_TEST_PREFIX") != "" {
+		cfg, err := config.LoadDefaultConfig(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		client = sqs.NewFromConfig(cfg, sqsub.Connections(connections))
+		return func() {}, nil
+	}
+	stop = func() {}
+	if endpoint == "" {
+		server := sqstest.NewServer()
+		server.StrandAbandonedPolls = true // as SQS does
+		web := httptest.NewServer(server)
+		endpoint, stop = web.URL, web.Close
+	}
+	client = sqs.New(sqs.Options{
+		Region: "us-east-1", BaseEndpoint: &endpoint,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
+		}),
+	}, sqsub.Connections(connections))
+	return stop, nil
+}
+
+var skipped sync.Map // known deviations met, by test
+
+// skipDeviation skips a test that the server is known not to pass.
+func skipDeviation(t *testing.T) {
+	t.Helper()
+	if reason, ok := dialects[server].deviations[t.Name()]; ok {
+		skipped.Store(t.Name(), true)
+		t.Skipf("%s: %s", server, reason)
+	}
+}
