@@ -113,11 +113,11 @@ func TestDeleteIsDenied(t *testing.T) {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		}
 		denied := sqstest.Fault{Code: "AccessDenied", Status: 403, Message: "not authorized to perform: sqs:deletemessage"}
-		f.Inject(f.during(deleteOp, 0, 3*time.Minute, denied))
+		f.Inject(f.during(deleteOp, 0, time.Minute, denied))
 		const concurrency = 5
 		sub := f.subscribe(works(time.Millisecond), sqsub.WithConcurrency(concurrency))
-		for range 17 {
-			f.wait(f.now() + 10*time.Second)
+		for range 11 {
+			f.wait(f.now() + 5*time.Second)
 			if n := sub.Stats().InFlight; n > 2*concurrency+100 {
 				f.Errorf("%d in flight", n) // B193
 			}
@@ -128,7 +128,7 @@ func TestDeleteIsDenied(t *testing.T) {
 		if st := sub.Stats(); st.VisibilityLost > 0 {
 			f.Errorf("stats %+v", st)
 		}
-		f.wait(5 * time.Minute)
+		f.wait(3 * time.Minute)
 		f.stop(sub)
 		f.handledOnce(150)
 	})
@@ -146,7 +146,7 @@ func (f *fixture) handledOnce(n int) {
 // B193: deletes that never answer stop the receiving, not the process.
 func TestHungDeletesAreBounded(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
-		for range 50 {
+		for range 25 {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		}
 		f.Inject(f.during(deleteOp, 0, time.Minute, sqstest.Fault{Hang: true}))
@@ -161,7 +161,7 @@ func TestHungDeletesAreBounded(t *testing.T) {
 		}
 		f.wait(5 * time.Minute)
 		f.stop(sub)
-		f.handledOnce(500)
+		f.handledOnce(250)
 	})
 }
 

@@ -346,7 +346,7 @@ func TestNothingIsLeftOfAMessage(t *testing.T) {
 		sub := f.subscribe(works(time.Millisecond), sqsub.WithConcurrency(50), sqsub.WithVisibility(10*time.Second))
 		f.wait(time.Minute)
 		before := runtime.NumGoroutine()
-		const n = 2000
+		const n = 1000
 		for i := range n {
 			f.send(fmt.Sprint(i))
 		}

@@ -661,7 +661,7 @@ func TestNormalStopsAreQuiet(t *testing.T) {
 func TestManyRestarts(t *testing.T) {
 	for _, queue := range []string{"q", "q.fifo"} {
 		bubble(t, queue, func(f *fixture) {
-			const groups, each = 10, 30
+			const groups, each = 10, 20
 			sent := map[string]bool{}
 			for g := range groups {
 				for _, body := range numbered(fmt.Sprint("g", g, "-"), each) {
@@ -671,9 +671,9 @@ func TestManyRestarts(t *testing.T) {
 			}
 			s := newStory()
 			var wg sync.WaitGroup
-			for range 40 {
+			for range 25 {
 				wg.Go(func() {
-					time.Sleep(rand.N(2 * time.Minute))
+					time.Sleep(rand.N(75 * time.Second))
 					sub := f.subscribe(s.tells(func(context.Context, *sqsub.Delivery) error {
 						time.Sleep(rand.N(6 * time.Second))
 						return nil
