@@ -625,6 +625,9 @@ func TestStopWithADeadPoll(t *testing.T) {
 			if st := sub.Stats(); st.ReceivesAbandoned != 1 {
 				t.Errorf("%d receives abandoned", st.ReceivesAbandoned)
 			}
+			if n := len(f.logged("level=WARN", "receive")); n != 1 {
+				t.Errorf("drain %v: logged %q, want one warning that messages may be hidden", drain, f.loud())
+			}
 		})
 	}
 }
