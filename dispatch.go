@@ -21,9 +21,11 @@ type delivery struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	lane    *lane
-	state   State
-	handled bool // its message was handled before, only the delete failed: delete it
+	response uint64 // which one brought it
+	lane     *lane
+	state    State
+	handled  bool // its message was handled before, only the delete failed: delete it
+	early    bool // it runs although its group waits for a message to come back: it was sent before that
 
 	lossOnce sync.Once // reports the loss of its visibility
 }
@@ -41,6 +43,8 @@ type dispatcher struct {
 	settling int     // deliveries whose handler has returned and that are not settled
 	receiver receiver
 	memory   memory
+
+	responses uint64 // received
 
 	stopping   bool
 	drainTimer *time.Timer // runs while stopping
@@ -191,6 +195,7 @@ func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
 
 // admit puts received messages in hand, and in the order of their lanes.
 func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
+	l.responses++
 	var late []*delivery
 	for _, m := range messages {
 		if aws.ToString(m.ReceiptHandle) == "" {
@@ -198,6 +203,7 @@ func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
 			continue
 		}
 		d := l.hold(m, sent, answered)
+		d.response = l.responses
 		l.stats.received.Add(1)
 		if f := l.hooks.Received; f != nil {
 			f(&d.Delivery)

@@ -327,7 +327,7 @@ func TestExtensionsFailToTheEnd(t *testing.T) {
 						f.Errorf("the cause does not tell %s: %v", fault.Code, r.cause)
 					}
 					tries := len(f.changes())
-					if least := 2 + int(visibility/(15*time.Second)); tries < least || tries > 60 {
+					if least := 2 + int(visibility/(15*time.Second)); tries < least || tries > 75 {
 						f.Errorf("%d tries in %v", tries, visibility/2)
 					}
 					f.wait(visibility)

@@ -494,7 +494,7 @@ func TestHandingBackFailsForAWhile(t *testing.T) {
 					f.wait(25 * time.Minute)
 					f.stop(sub)
 					f.wantHeld()
-					if tries := len(f.changes()); tries < 3 || tries > 60 {
+					if tries := len(f.changes()); tries < 3 || tries > 80 {
 						f.Errorf("%d tries", tries)
 					}
 					r, held := f.Results()[1], outage < 30*time.Second // [0] is that of n

@@ -32,30 +32,40 @@ func (ln *lane) insert(d *delivery, fifo bool) (older *delivery) {
 		ln.waiting = append(ln.waiting, d)
 		return nil
 	}
-	i := slices.IndexFunc(ln.waiting, d.sameMessage)
-	if i < 0 {
-		i = slices.IndexFunc(ln.waiting, func(w *delivery) bool { return ln.precedes(d, w) })
-		if i < 0 {
-			i = len(ln.waiting)
-		}
-		ln.waiting = slices.Insert(ln.waiting, i, d)
-		return nil
+	if i := slices.IndexFunc(ln.waiting, d.sameMessage); i >= 0 {
+		return ln.replace(i, d)
 	}
+	i := slices.IndexFunc(ln.waiting, func(w *delivery) bool { return ln.precedes(d, w) })
+	if i < 0 {
+		i = len(ln.waiting)
+	}
+	d.early = ln.parked != nil && (i == 0 || ln.waiting[i-1].early)
+	ln.waiting = slices.Insert(ln.waiting, i, d)
+	return nil
+}
+
+// replace puts d in the place of an earlier delivery of the same message and
+// returns that; or d, if it is the earlier one and its answer came late.
+func (ln *lane) replace(i int, d *delivery) (older *delivery) {
 	older = ln.waiting[i]
-	if older.ReceiveCount() > d.ReceiveCount() { // the answer to an earlier receive came late
+	if older.ReceiveCount() > d.ReceiveCount() {
 		older = d
 	} else {
 		ln.waiting[i] = d
 		d.handled = d.handled || older.handled
-		d.state = older.state
+		d.state, d.early = older.state, older.early
 	}
 	older.lane = nil
 	return older
 }
 
-// precedes reports whether d is to run before w, which waits. Sequence numbers
-// tell (M1); where a server gives none, the message that runs or failed is first.
+// precedes reports whether d is to run before w, which waits. The messages of one
+// response are in order (F1); between responses sequence numbers tell (M1), and
+// where a server gives none, the message that runs or failed is first.
 func (ln *lane) precedes(d, w *delivery) bool {
+	if d.response == w.response {
+		return false
+	}
 	if a, b := d.sequence(), w.sequence(); a != "" && b != "" {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) < 0
 	}
@@ -69,10 +79,7 @@ func (d *delivery) sequence() string {
 // blocked reports whether nothing that waits may run: a message has to come back
 // first, or nothing waits.
 func (ln *lane) blocked() bool {
-	if len(ln.waiting) == 0 {
-		return true
-	}
-	return ln.parked != nil && !ln.precedes(ln.waiting[0], ln.parked.awaited)
+	return len(ln.waiting) == 0 || ln.parked != nil && !ln.waiting[0].early
 }
 
 // supersedes reports whether a newer delivery of d's message runs next.

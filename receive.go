@@ -202,8 +202,7 @@ func (r *receiver) took(res pollResult) {
 // failed takes note of a receive that failed: the next one waits.
 func (r *receiver) failed(res pollResult, took time.Duration) {
 	if r.s.polling.Err() != nil {
-		r.s.stats.receivesAbandoned.Add(1)
-		r.s.log.Warn("an open receive was aborted: messages that SQS hands to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
+		r.abandoned()
 		return
 	}
 	kind := queue.Classify(res.err)
@@ -212,7 +211,10 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 		return // the next receive has an id of its own (B079)
 	}
 	r.s.stats.receiveFailures.Add(1)
-	if isTimeout(res.err) {
+	switch stopping := closed(r.s.draining); {
+	case isTimeout(res.err) && stopping:
+		r.abandoned() // no other receive will tell
+	case isTimeout(res.err):
 		r.s.stats.receivesAbandoned.Add(1)
 		r.shorten(took)
 	}
@@ -235,6 +237,21 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 	r.retryAt = res.answered.Add(backoff(receiveRetryBase, limit, r.failures))
 	r.failures++
 	r.s.receives.failed(r.s.log, res.err)
+}
+
+// abandoned tells that an open receive of a stop did not end by itself.
+func (r *receiver) abandoned() {
+	r.s.stats.receivesAbandoned.Add(1)
+	r.s.log.Warn("an open receive was aborted: messages that SQS hands to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // shorten adapts the wait time to an HTTP client that gives up before SQS

@@ -236,7 +236,7 @@ func TestNetworkErrorsPass(t *testing.T) {
 				sub := f.subscribe(works(0), sqsub.WithHooks(sqsub.Hooks{Polled: func(p sqsub.Poll) { polls = append(polls, p.Err) }}))
 				f.wait(30 * time.Second)
 				f.send("m")
-				f.wait(90 * time.Second)
+				f.wait(100 * time.Second)
 				f.stop(sub)
 				f.handledOnce(1)
 				told := slices.ContainsFunc(polls, func(err error) bool { return errors.Is(err, broken) })

@@ -71,6 +71,11 @@ func (b *batcher) do(e *entry, d Deadline) result {
 // await returns the result of e. It gives up an entry that has not left when it
 // is withdrawn or its deadline comes; one that has left has its result by then.
 func (b *batcher) await(e *entry, withdrawn <-chan struct{}) result {
+	select {
+	case r := <-e.result:
+		return r
+	default:
+	}
 	timer := time.NewTimer(time.Until(e.deadline))
 	defer timer.Stop()
 	var err error

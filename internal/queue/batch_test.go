@@ -516,7 +516,7 @@ func TestChangeAllInOrder(t *testing.T) {
 				start := time.Now()
 				list := make([]Change, 25)
 				for i := range list {
-					list[i] = Change{Receipt: strconv.Itoa(i)}
+					list[i] = Change{Receipt: strconv.Itoa(i), By: time.Now().Add(time.Hour)}
 				}
 				errs := q.ChangeAll(list, time.Minute, inOrder)
 				if len(errs) != len(list) || errs[24] != nil {

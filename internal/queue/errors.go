@@ -123,23 +123,29 @@ func byType(err error) Kind {
 	return Transient
 }
 
+// as reports whether err is an E.
 func as[E error](err error) bool {
 	var e E
 	return errors.As(err, &e)
 }
 
 // Unsure reports whether a call that failed may have taken effect all the same:
-// whether it was anything but refused.
+// whether it was anything but refused, or not sent.
 func Unsure(err error) bool {
 	if entry := (*EntryError)(nil); errors.As(err, &entry) {
 		return !entry.SenderFault
 	}
+	refused := statusOf(err)/100 == 4
+	return !refused && err != errNoSender && err != errTooLate
+}
+
+// statusOf is the HTTP status of the answer that err tells of; 0 = there was none.
+func statusOf(err error) int {
 	var answer interface{ HTTPStatusCode() int }
 	if errors.As(err, &answer) {
-		status := answer.HTTPStatusCode()
-		return status < 400 || status > 499
+		return answer.HTTPStatusCode()
 	}
-	return !errors.Is(err, errNoSender)
+	return 0
 }
 
 // IsDeleted reports whether err says that the message has been deleted (V8).

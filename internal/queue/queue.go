@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
 )
 
 // Client is what a Queue needs of an SQS client.
@@ -147,6 +148,8 @@ type Deadline struct {
 // ErrWithdrawn is the result of a call that was withdrawn before it left.
 var ErrWithdrawn = errors.New("withdrawn before it was sent")
 
+var errTooLate = errors.New("its time was over before it could be sent")
+
 var errNoSender = fmt.Errorf("%d calls are under way and none has ended in time", maxSenders)
 
 // Delete deletes the message behind receipt.
@@ -161,10 +164,12 @@ func (q *Queue) Change(receipt string, timeout time.Duration, d Deadline) (sent 
 	return r.sent, r.err
 }
 
-// A Change is one message to be made visible again after Timeout.
+// A Change is one message to be made visible again after Timeout. It is not sent
+// later than By.
 type Change struct {
 	Receipt string
 	Timeout time.Duration
+	By      time.Time
 }
 
 // ChangeAll makes the changes at once, ten a request, each request taking no
@@ -182,10 +187,21 @@ func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) [
 		}
 	}
 	for batch := range slices.Chunk(entries, q.changes.size) {
+		now := time.Now()
+		var inTime []*entry
 		for _, e := range batch {
-			e.deadline = time.Now().Add(limit)
+			by := changes[0].By
+			changes = changes[1:]
+			if !now.Before(by) {
+				e.result <- result{now, errTooLate}
+				continue
+			}
+			e.deadline = earlier(now.Add(limit), by)
+			inTime = append(inTime, e)
 		}
-		q.changes.now(slices.Clone(batch))
+		if len(inTime) > 0 {
+			q.changes.now(inTime)
+		}
 		if inOrder {
 			await(batch)
 		}
@@ -281,11 +297,15 @@ func (q *Queue) sendSingle(op string, e *entry, single func(context.Context, *en
 	e.result <- result{sent, err}
 }
 
-// refused reports whether SQS will refuse the same request again.
+// refused reports whether the server will refuse the same batch again. Some that
+// know no batches answer with a status alone.
 func refused(err error) bool {
 	switch Classify(err) {
 	case Invalid, Gone, Limit:
 		return true
+	case Transient:
+		status := statusOf(err)
+		return !as[smithy.APIError](err) && (status == 400 || status == 404 || status == 405)
 	}
 	return false
 }
