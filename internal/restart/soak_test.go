@@ -332,7 +332,7 @@ func (c *soaked) judgeSamples() {
 		slack float64
 	}{
 		{"bytes of heap", func(s sample) float64 { return float64(s.Heap) }, 1 << 20},
-		{"goroutines", func(s sample) float64 { return float64(s.Goroutines) }, 10},
+		{"goroutines", func(s sample) float64 { return float64(s.Goroutines) }, float64(len(soakings) * soakConcurrency)}, // idle slots have none
 	} {
 		was, is := median(early, m.of), median(late, m.of)
 		c.Logf("%s: %.0f in the second sixth of the run, %.0f in the last", m.name, was, is)
