@@ -79,7 +79,7 @@ func TestGroupsInParallel(t *testing.T) {
 		close(running)
 		return works(2*timeout)(ctx, d)
 	}, sqsub.WithVisibility(timeout))
-	<-running
+	q.wait("a run", running)
 	q.sendTo("slow", "2")
 	for i := range 5 {
 		q.sendTo(fmt.Sprint("quick", i), "1")

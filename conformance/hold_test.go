@@ -29,7 +29,7 @@ func TestSlowHandler(t *testing.T) {
 			close(running) // panics if there is a second run
 			return works(3*timeout+timeout/2)(ctx, d)
 		}, sqsub.WithVisibility(timeout))
-		<-running
+		q.wait("a run", running)
 		rival := q.rival()
 		if r := q.await(); r.Outcome != sqsub.Deleted || r.Late {
 			q.Errorf("%+v", r)

@@ -33,7 +33,7 @@ const (
 	longPoll = 10 * time.Second
 
 	// patience is how long a test waits for what has to come.
-	patience = 45 * time.Second
+	patience = 30 * time.Second
 )
 
 // A queue is the one queue of a test, and the record of what its subscriptions did. It stands in for t.
@@ -228,6 +228,16 @@ func all(n int, o sqsub.Outcome) []sqsub.Outcome {
 		list[i] = o
 	}
 	return list
+}
+
+// wait waits until a channel is closed.
+func (q *queue) wait(what string, done <-chan struct{}) {
+	q.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		q.Fatal("in vain: ", what)
+	}
 }
 
 // until waits for a condition.

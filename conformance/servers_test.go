@@ -5,8 +5,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -25,26 +27,42 @@ type dialect struct {
 	deviations map[string]string // the tests that it cannot pass, and why
 }
 
+// Not here is local-aws-sqs (2.0.2): it hands out messages that are hidden, in a second and a half when the timeout
+// is two.
 var dialects = map[string]dialect{
 	"": {},
-	"fauxqs": {
+	"fauxqs": { // 2.4.1
 		deviations: map[string]string{
 			"TestVisibilityLost/fifo": "a FIFO queue takes a delete after the timeout has lapsed",
 			"TestBeyondTheLimit":      "there is no limit of 12 hours",
 		},
 	},
-	"moto": {
-		parallel: 8,
+	"moto": { // 5.2.1
+		parallel: 8, // it answers some 30 calls a second
 		deviations: map[string]string{
 			"TestVisibilityLost/fifo": "a FIFO queue takes a delete after the timeout has lapsed",
+			"TestGroupsInOrder":       "sequence numbers are random",
+			"TestGracefulStop/fifo":   "sequence numbers are random",
 		},
 	},
-	"goaws": {
-		options:    []sqsub.Option{sqsub.WithBatchDelay(0)}, // there is no ChangeMessageVisibilityBatch
-		deviations: map[string]string{},
-	},
-	"local-aws-sqs": {
-		deviations: map[string]string{},
+	"goaws": { // 0.5.4
+		options: []sqsub.Option{sqsub.WithBatchDelay(0)}, // there is no ChangeMessageVisibilityBatch
+		deviations: map[string]string{
+			"TestSlowHandlers":            "there is no ChangeMessageVisibilityBatch",
+			"TestDeletesTravelTogether":   "there is no ChangeMessageVisibilityBatch, so it needs WithBatchDelay(0)",
+			"TestReceiveCount":            "a release does not count",
+			"TestMissingQueue":            "the error has no type",
+			"TestVisibilityLost/standard": "a receipt handle is forgotten when the timeout lapses",
+			"TestVisibilityLost/fifo":     "a receipt handle is forgotten when the timeout lapses",
+			"TestDuplicateDelivery":       "a receipt handle is forgotten when the message is received again",
+			"TestBeyondTheLimit":          "there is no limit of 12 hours",
+			"TestMessage/fifo":            "messages do not tell their group",
+			"TestGroupsInOrder":           "messages do not tell their group",
+			"TestGroupsInParallel":        "messages do not tell their group",
+			"TestDeadLetterQueue/fifo":    "messages do not tell their group",
+			"TestRelease/fifo":            "a group stays locked after a release",
+			"TestStopOutOfTime/fifo":      "a group stays locked after a release",
+		},
 	},
 }
 
@@ -75,12 +93,13 @@ func runAll(m *testing.M) int {
 	}
 	defer stop()
 	code := m.Run()
-	if flag.Lookup("test.run").Value.String() == "" {
-		for test := range dialects[server].deviations {
-			if _, ok := skipped.Load(test); !ok {
-				fmt.Fprintf(os.Stderr, "%s is a known deviation of %s, but there is no such test\n", test, server)
-				code = 1
-			}
+	known := dialects[server].deviations
+	for _, test := range slices.Sorted(maps.Keys(known)) {
+		if _, ok := skipped.Load(test); ok {
+			fmt.Printf("known deviation of %s: %s skipped: %s\n", server, test, known[test])
+		} else if flag.Lookup("test.run").Value.String() == "" {
+			fmt.Printf("%s is a known deviation of %s, but there is no such test\n", test, server)
+			code = 1
 		}
 	}
 	return code

@@ -31,7 +31,7 @@ func TestGracefulStop(t *testing.T) {
 		}()
 		q.until("the rest is released", func() bool { st := sub.Stats(); return st.Waiting == 0 && st.InFlight == 1 && st.Receiving == 0 })
 		close(finish)
-		<-stopped
+		q.wait("the end of the stop", stopped)
 		if runs := q.wantRuns(1); q.kind == fifo {
 			if got := q.collect(len(bodies) - 1); !slices.Equal(got, bodies[1:]) {
 				q.Errorf("after the stop: %q", got)
@@ -58,7 +58,7 @@ func TestStopWhilePolling(t *testing.T) {
 	}()
 	time.Sleep(100 * time.Millisecond) // a stop is not seen from outside before it ends
 	q.send("m")
-	<-stopped
+	q.wait("the end of the stop", stopped)
 	q.want(sqsub.Released)
 	q.wantRuns(0)
 	q.collect(1)
