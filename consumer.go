@@ -98,7 +98,8 @@ type Subscription struct {
 // run on, for the time of [WithDrainTimeout].
 //
 // Subscribe reports all faults in its arguments and options at once, each an
-// [OptionError], before it makes any call. It also returns an error, and starts
+// [OptionError], before it makes any call; only what depends on the queue's own
+// timeout comes after that. It also returns an error, and starts
 // nothing, if a call fails that it needs: GetQueueUrl for a name or an ARN,
 // GetQueueAttributes without [WithVisibility]. ctx bounds these calls too, and
 // each takes 15 seconds at most. A queue given by its URL and with WithVisibility
@@ -223,13 +224,20 @@ func (s *Subscription) Shutdown(ctx context.Context) error {
 		return nil
 	default:
 	}
-	held := s.InFlight()
+	unfinished := s.unfinished()
 	s.abort()
-	return fmt.Errorf("sqsub: shutdown ran out of time with %s unfinished: %w", list(held), ctx.Err())
+	return fmt.Errorf("sqsub: shutdown ran out of time with %s unfinished: %w", unfinished, ctx.Err())
 }
 
-// list names deliveries for an error text, the first few by id.
-func list(held []Held) string {
+// unfinished names what is in hand for an error text, the first few deliveries by
+// id. It does not wait for a loop that a hook holds up.
+func (s *Subscription) unfinished() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	held, err := s.inFlight(ctx)
+	if err != nil {
+		return fmt.Sprintf("%d deliveries", s.stats.inFlight.Load())
+	}
 	const most = 3
 	var ids strings.Builder
 	for i, h := range held[:min(most, len(held))] {
@@ -279,16 +287,25 @@ func (s *Subscription) Stats() Stats { return s.stats.snapshot() }
 // InFlight returns what is in hand now, in no particular order: nothing once
 // the subscription has ended.
 func (s *Subscription) InFlight() []Held {
+	held, _ := s.inFlight(context.Background())
+	return held
+}
+
+func (s *Subscription) inFlight(ctx context.Context) ([]Held, error) {
 	reply := make(inspection, 1)
 	select {
 	case s.events <- reply:
 	case <-s.looped:
-		return nil
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	select {
 	case held := <-reply:
-		return held
+		return held, nil
 	case <-s.looped:
-		return nil
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }

@@ -6,26 +6,29 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsub/sqsub/internal/queue"
 )
 
-// A delivery is a Delivery in hand. Its lane, state and handled fields belong
-// to the loop until its handler is started.
+// A delivery is a Delivery in hand.
 type delivery struct {
 	Delivery
 	ext    extender
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	// These belong to the loop, which sets handled before it starts the delivery.
 	response uint64 // which one brought it
 	lane     *lane
 	state    State
-	handled  bool // its message was handled before, only the delete failed: delete it
-	early    bool // it runs although its group waits for a message to come back: it was sent before that
+	early    *parking // it may run during that: it was sent before the message that is awaited
+	handled  bool     // its message was handled before: delete it
 
 	lossOnce sync.Once // reports the loss of its visibility
 }
@@ -79,7 +82,7 @@ type (
 
 	// An aftermath is what else a failure concerns.
 	aftermath struct {
-		followers  []*delivery // of its group, in the order received: hand them back too
+		followers  []*delivery // of its group, in order: hand them back too
 		superseded bool        // a newer delivery of the same message is here: leave the message to it
 	}
 )
@@ -145,7 +148,7 @@ func (l *dispatcher) take(e event) {
 	case loss:
 		l.takeLoss(e.d)
 	case noShow:
-		l.takeOverdue(e.p)
+		l.takeNoShow(e.p)
 	case inspection:
 		e <- l.inventory()
 	}
@@ -187,7 +190,10 @@ func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
 	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
 	h := newHold(sent, answered, l.visibility, l.maxHold)
 	ctx, cancel := context.WithCancelCause(l.base)
-	d.ctx, d.cancel = holdContext{ctx, h.limit}, cancel
+	d.ctx, d.cancel = ctx, cancel
+	if h.timeout > 0 {
+		d.ctx = holdContext{ctx, h.limit}
+	}
 	l.held[d] = struct{}{}
 	d.ext.start(l.Subscription, d, h)
 	return d
@@ -299,6 +305,7 @@ func (l *dispatcher) takeReturn(r returned) {
 	if ln.blocked() {
 		l.freeSlot(ln)
 	}
+	l.boundSettling()
 }
 
 // fail decides what becomes of the lane of a delivery that failed.
@@ -315,7 +322,7 @@ func (l *dispatcher) fail(d *delivery) aftermath {
 		// SQS will not deliver the message again but move it to the dead-letter
 		// queue at the next receive (X3), and its group goes on without it (X6).
 		return aftermath{}
-	case ln.parked == nil && l.parked < l.concurrency:
+	case ln.parked == nil && l.parked < l.concurrency && !ln.precedes(ln.waiting[0], d):
 		l.park(ln, d)
 		return aftermath{}
 	}
@@ -349,7 +356,7 @@ func (l *dispatcher) takeSettlement(x settlement) {
 	}
 	if l.fifo && x.result.Outcome == Unsettled {
 		// The message is going to come back: none of its group may overtake it.
-		l.release(ln.takeWaiting(0))
+		l.release(ln.takeWaiting(ln.copies(d)))
 	}
 	l.advance(ln)
 }
@@ -380,6 +387,11 @@ func (l *dispatcher) advance(ln *lane) {
 		delete(l.lanes, ln.key)
 	case ln.blocked():
 		l.freeSlot(ln)
+	case l.stopping && !ln.waiting[0].handled:
+		l.release(ln.takeWaiting(0))
+		l.advance(ln)
+	case l.stopping: // copies of a message that was handled: they are only deleted
+		l.start(ln)
 	case ln.slot:
 		l.start(ln)
 	default:
@@ -427,17 +439,34 @@ func (l *dispatcher) drop(d *delivery) {
 
 var errSuperseded = errors.New("sqsub: a newer delivery of the message is here")
 
-// release hands deliveries back that were not started, in one batch, the last
-// of them first: in that order a FIFO group comes back whole (F3).
+// release hands deliveries back that were not started, the last of them first:
+// in that order a FIFO group comes back whole (F3). Groups go side by side, as many
+// in one request as fit.
 func (l *dispatcher) release(ds []*delivery) {
-	if len(ds) == 0 {
-		return
+	if l.fifo {
+		slices.SortStableFunc(ds, func(a, b *delivery) int { return strings.Compare(a.GroupID(), b.GroupID()) })
 	}
-	back := make([]outgoing, 0, len(ds))
-	for _, d := range slices.Backward(ds) {
-		back = append(back, outgoing{d: d, r: Result{Outcome: Released}})
+	var request []outgoing
+	send := func() {
+		if back := request; len(back) > 0 {
+			l.goroutines.Go(func() { l.handBack(back) })
+		}
+		request = nil
 	}
-	l.goroutines.Go(func() { l.handBack(back) })
+	for len(ds) > 0 {
+		n := 1
+		for l.fifo && n < len(ds) && ds[n].GroupID() == ds[0].GroupID() {
+			n++
+		}
+		if len(request)+n > queue.BatchSize {
+			send()
+		}
+		for _, d := range slices.Backward(ds[:n]) {
+			request = append(request, outgoing{d: d, r: Result{Outcome: Released}})
+		}
+		ds = ds[n:]
+	}
+	send()
 }
 
 // stop begins the end: nothing is received or started any more.
@@ -447,18 +476,30 @@ func (l *dispatcher) stop() {
 	var unstarted []*delivery
 	for key, ln := range l.lanes {
 		l.unpark(ln)
-		unstarted = append(unstarted, ln.takeWaiting(0)...)
 		if ln.current == nil {
 			delete(l.lanes, key)
+			unstarted = append(unstarted, ln.takeWaiting(0)...)
+		} else { // copies of a message whose handler runs wait for what comes of it
+			unstarted = append(unstarted, ln.takeWaiting(ln.copies(ln.current))...)
 		}
 	}
 	l.ready = nil
-	slices.SortStableFunc(unstarted, func(a, b *delivery) int { return a.ReceivedAt.Compare(b.ReceivedAt) })
 	l.release(unstarted)
 	if l.drainTimeout > 0 {
 		l.drainTimer.Reset(l.drainTimeout)
 	}
+	l.boundSettling()
 }
+
+// boundSettling bounds what is left of a stop when no handler runs any more:
+// WithDrainTimeout(0) is for handlers.
+func (l *dispatcher) boundSettling() {
+	if l.stopping && l.drainTimeout == 0 && l.running == 0 {
+		l.drainTimer.Reset(settlingTimeout)
+	}
+}
+
+const settlingTimeout = 40 * time.Second
 
 // cancelAll ends a stop's patience.
 func (l *dispatcher) cancelAll() {

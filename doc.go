@@ -38,8 +38,9 @@
 // # FIFO queues
 //
 // In a queue whose name ends in .fifo the messages of a group run one after
-// another, in the order received, and groups run in parallel. When one fails,
-// the rest of its group that is in hand goes back to the queue with it.
+// another, in the order sent, and groups run in parallel. When one fails, the
+// rest of its group that is in hand waits, hidden, until it comes back or is known
+// to be elsewhere.
 //
 // # Stopping
 //

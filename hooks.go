@@ -10,7 +10,7 @@ import "time"
 // Hooks are called synchronously, by many goroutines at once, and have to return
 // at once: one that blocks holds up a delivery, or all receiving. A hook must not
 // modify d, and of the methods of the Subscription may call Stats alone. A panic in
-// a hook ends the process. Adding a field breaks nobody who names the fields.
+// Started counts as the handler's; in any other hook it ends the process. Adding a field breaks nobody who names the fields.
 type Hooks struct {
 	// Received is called for each message that a receive brought.
 	Received func(d *Delivery)
@@ -42,7 +42,7 @@ const (
 	Discarded Outcome = "discarded" // deleted after a [Discard]
 	Retried   Outcome = "retried"   // to be visible again after a delay
 	Released  Outcome = "released"  // handed back unstarted, or when a stop cancelled its handler: visible again at once, or behind the message of its group that failed
-	Lost      Outcome = "lost"      // its visibility was lost, see [ErrVisibilityLost], or a newer delivery of the message is here; nothing was sent
+	Lost      Outcome = "lost"      // its visibility was lost, see [ErrVisibilityLost], or a newer delivery of the message is here: it was neither deleted nor handed back
 	Unsettled Outcome = "unsettled" // comes back when its visibility timeout lapses: the call that was to settle it failed to the end, or the handler called runtime.Goexit
 )
 

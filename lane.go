@@ -39,7 +39,9 @@ func (ln *lane) insert(d *delivery, fifo bool) (older *delivery) {
 	if i < 0 {
 		i = len(ln.waiting)
 	}
-	d.early = ln.parked != nil && (i == 0 || ln.waiting[i-1].early)
+	if i == 0 || ln.waiting[i-1].early == ln.parked {
+		d.early = ln.parked
+	}
 	ln.waiting = slices.Insert(ln.waiting, i, d)
 	return nil
 }
@@ -79,12 +81,19 @@ func (d *delivery) sequence() string {
 // blocked reports whether nothing that waits may run: a message has to come back
 // first, or nothing waits.
 func (ln *lane) blocked() bool {
-	return len(ln.waiting) == 0 || ln.parked != nil && !ln.waiting[0].early
+	return len(ln.waiting) == 0 || ln.waiting[0].early != ln.parked && ln.parked != nil
 }
 
 // supersedes reports whether a newer delivery of d's message runs next.
-func (ln *lane) supersedes(d *delivery) bool {
-	return len(ln.waiting) > 0 && ln.waiting[0].sameMessage(d)
+func (ln *lane) supersedes(d *delivery) bool { return ln.copies(d) > 0 }
+
+// copies counts the deliveries of d's message that run next.
+func (ln *lane) copies(d *delivery) int {
+	n := 0
+	for n < len(ln.waiting) && ln.waiting[n].sameMessage(d) {
+		n++
+	}
+	return n
 }
 
 // takeWaiting takes the waiting deliveries from position i on out of the lane.
@@ -154,28 +163,28 @@ func (l *dispatcher) watch(p *parking, delay time.Duration) {
 	})
 }
 
-// takeOverdue gives up waiting for a message. Which of the two has happened to
-// it shows by releasing the next of its group alone: if it comes back, that is
-// the turn of the rest; if it does not, the rest is released too, last to first.
-func (l *dispatcher) takeOverdue(p *parking) {
+// takeNoShow gives up waiting for a message, unless it could not come, since an
+// earlier one is in hand (F2). Which of the two has happened to it shows by
+// releasing the next of its group alone: if that comes back, it is the turn of the
+// rest; if it does not, the rest is released too, last to first.
+func (l *dispatcher) takeNoShow(p *parking) {
 	ln := p.ln
-	if ln.parked != p {
-		return
-	}
-	l.unpark(ln)
-	if p.probe || len(ln.waiting) <= 1 {
-		l.unqueue(ln)
+	switch {
+	case ln.parked != p:
+	case ln.current != nil, !ln.blocked():
+		l.watch(p, 0)
+	case p.probe, len(ln.waiting) <= 1:
+		l.unpark(ln)
 		l.release(ln.takeWaiting(0))
-		if ln.current == nil {
-			l.advance(ln)
-		}
-		return
+		l.advance(ln)
+	default:
+		l.unpark(ln)
+		next := ln.waiting[0]
+		ln.waiting = slices.Delete(ln.waiting, 0, 1)
+		next.lane = nil
+		probe := l.park(ln, next)
+		probe.probe = true
+		l.watch(probe, 0)
+		l.release([]*delivery{next})
 	}
-	next := ln.waiting[0]
-	ln.waiting = slices.Delete(ln.waiting, 0, 1)
-	next.lane = nil
-	probe := l.park(ln, next)
-	probe.probe = true
-	l.watch(probe, 0)
-	l.release([]*delivery{next})
 }

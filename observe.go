@@ -83,6 +83,8 @@ func (s *Subscription) finish(d *delivery, r Result, handled bool) {
 		s.stats.released.Add(1)
 	case Unsettled:
 		s.stats.unsettled.Add(1)
+	case Lost:
+		s.stats.lost.Add(1)
 	}
 	if r.Late {
 		s.stats.deletedLate.Add(1)

@@ -126,7 +126,8 @@ func WithConcurrency(n int) Option {
 }
 
 // WithPrefetch sets how many deliveries (in a FIFO queue, groups) are held
-// ready beyond those that run, so that no handler waits for a receive. They are
+// ready beyond those that run, so that no handler waits for a receive: with ten or
+// more, receives come full besides. They are
 // extended like the rest, and released at a stop. Defaults to 0.
 func WithPrefetch(n int) Option {
 	return func(c *config) { c.prefetch = n }
@@ -158,7 +159,7 @@ func WithBatchDelay(d time.Duration) Option {
 
 // WithDrainTimeout bounds a graceful stop: handlers that still run when d has
 // passed since the stop began have their contexts cancelled with [ErrShutdown],
-// and a receive that is still open is aborted. Zero means no bound. Defaults to 25 s, which fits the 30 s that container
+// and a receive that is still open is aborted. Zero means no bound for handlers. Defaults to 25 s, which fits the 30 s that container
 // platforms leave between SIGTERM and SIGKILL.
 func WithDrainTimeout(d time.Duration) Option {
 	return func(c *config) { c.drainTimeout = d }

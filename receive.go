@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -48,12 +50,13 @@ type receiver struct {
 	backlog bool      // the last one came back full
 	freeAt  time.Time // since when slots are free and gathered for a receive
 
-	failures int       // in a row
-	retryAt  time.Time // no receive before
-	missing  time.Time // since when the queue does not exist
-	repeat   []attempt // failed receives of a FIFO queue
-	rejected bool      // the last one for its attempt id
-	hurried  int       // in a row: empty, and long before the wait time was over
+	failures int           // in a row
+	retryAt  time.Time     // no receive before
+	missing  time.Time     // since when the queue does not exist
+	repeat   []attempt     // failed receives of a FIFO queue
+	rejected bool          // the last one for its attempt id
+	hurried  int           // in a row: empty, and long before the wait time was over
+	cutOff   time.Duration // after which the last receive timed out; zero = it did not
 	waitTime time.Duration
 	fatal    error
 }
@@ -92,22 +95,31 @@ func (r *receiver) fill(room, busy int) time.Time {
 			r.freeAt = time.Time{}
 			break
 		}
-		if r.backlog && busy > 0 && n < r.enough() {
-			if busy >= r.s.concurrency {
-				r.freeAt = time.Time{}
-				return time.Time{} // only the places of a prefetch are free
-			}
-			if r.freeAt.IsZero() {
-				r.freeAt = now
-			}
-			if at := r.freeAt.Add(gatherLimit); now.Before(at) {
-				return at
-			}
+		if at, wait := r.gather(n, busy, now); wait {
+			return at
 		}
 		r.freeAt = time.Time{}
 		r.poll(n, now)
 	}
 	return time.Time{}
+}
+
+// gather reports whether n free places wait for others to fill with the same
+// receive, and until when: while the queue has more messages than there are slots.
+func (r *receiver) gather(n, busy int, now time.Time) (until time.Time, wait bool) {
+	switch {
+	case !r.backlog || busy == 0:
+		return time.Time{}, false
+	case busy >= r.s.concurrency: // only places of a prefetch are free; the next handler to return asks again
+		r.freeAt = time.Time{}
+		return time.Time{}, n < min(queue.BatchSize, (r.s.prefetch+1)/2)
+	case n >= r.enough():
+		return time.Time{}, false
+	case r.freeAt.IsZero():
+		r.freeAt = now
+	}
+	until = r.freeAt.Add(gatherLimit)
+	return until, now.Before(until)
 }
 
 // enough is how many free slots are worth a receive while the queue has more
@@ -179,6 +191,7 @@ func (r *receiver) took(res pollResult) {
 	r.s.stats.lastReceive.Store(&res.answered)
 	r.s.receives.ok(r.s.log)
 	r.failures, r.rejected, r.missing, r.retryAt = 0, false, time.Time{}, time.Time{}
+	r.cutOff = 0
 	r.backlog = len(res.messages) >= res.n
 	switch {
 	case r.backlog:
@@ -195,7 +208,7 @@ func (r *receiver) took(res pollResult) {
 	// SQS answers early with nothing now and then (R8). A server that always does
 	// must not be asked as fast as it answers.
 	if r.hurried++; r.hurried > 1 {
-		r.retryAt = res.answered.Add(backoff(receiveRetryBase, second, r.hurried))
+		r.retryAt = res.answered.Add(backoff(receiveRetryBase, time.Second, r.hurried))
 	}
 }
 
@@ -231,7 +244,7 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 			r.missing = res.answered
 		}
 		if missing := res.answered.Sub(r.missing); missing >= missingLimit {
-			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(second), res.err)
+			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(time.Second), res.err)
 		}
 	}
 	r.retryAt = res.answered.Add(backoff(receiveRetryBase, limit, r.failures))
@@ -255,11 +268,13 @@ func closed(c <-chan struct{}) bool {
 }
 
 // shorten adapts the wait time to an HTTP client that gives up before SQS
-// answers: every idle receive would fail, and strand what it was about to
-// bring (B142).
+// answers, twice in a row after the same time: every idle receive would fail, and
+// strand what it was about to bring (B142).
 func (r *receiver) shorten(took time.Duration) {
-	wait := max(second, floorSeconds(took-second))
-	if took < second || wait >= r.waitTime {
+	again := r.cutOff > 0 && (took-r.cutOff).Abs() < time.Second
+	r.cutOff = took
+	wait := max(time.Second, floorSeconds(took-time.Second))
+	if !again || took < time.Second || wait >= r.waitTime {
 		return
 	}
 	r.waitTime = wait
@@ -267,7 +282,13 @@ func (r *receiver) shorten(took time.Duration) {
 		"timed_out_after", took, "wait_time", r.waitTime)
 }
 
+// isTimeout reports whether a request was sent and its answer not awaited to the
+// end: a timeout, but not of the connection.
 func isTimeout(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" || strings.Contains(err.Error(), "TLS handshake timeout") {
+		return false
+	}
 	var timeout interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -16,10 +16,11 @@ const (
 	// settleLimit is how long one delete or delay may take.
 	settleLimit = 5 * time.Second
 
-	// lateTries is how often the delete of a message is tried whose visibility
-	// was lost, and stopTries how often a call is tried when a stop has run out
-	// of time.
-	lateTries = 3
+	// lateLimit is for how long the delete of a message is tried whose visibility
+	// was lost: nothing keeps it from another consumer any more.
+	lateLimit = 30 * time.Second
+
+	// stopTries is how often a call is tried when a stop has run out of time.
 	stopTries = 2
 
 	// followersBehind is how much later than the message that failed the rest of
@@ -30,6 +31,13 @@ const (
 // handle runs the handler of a delivery and settles it by what the handler
 // returned.
 func (s *Subscription) handle(d *delivery) {
+	if lost := d.ext.err(); lost != nil && !d.handled { // it waited, and the process stood still
+		s.visibilityLost(d, lost)
+		s.events <- returned{d: d}
+		d.ext.stop()
+		s.finish(d, Result{Outcome: Lost, Err: lost}, false)
+		return
+	}
 	started, ended := time.Now(), false
 	defer func() {
 		if !ended { // runtime.Goexit: only what is deferred still runs
@@ -37,8 +45,16 @@ func (s *Subscription) handle(d *delivery) {
 		}
 	}()
 	err := s.call(d)
+	r := s.judge(d, err)
 	ended = true
-	s.settle(d, err, time.Since(started))
+	r.Duration = time.Since(started)
+	switch r.Outcome {
+	case Deleted, Discarded:
+		s.events <- returned{d: d}
+		s.remove(d, r)
+	default:
+		s.fail(d, r)
+	}
 }
 
 // call runs the handler. A panic is an error.
@@ -58,38 +74,36 @@ func (s *Subscription) call(d *delivery) (err error) {
 	return s.handler(d.ctx, &d.Delivery)
 }
 
-// settle gives a delivery the outcome that its handler's error asks for.
-func (s *Subscription) settle(d *delivery, err error, ran time.Duration) {
+// judge says what a handler's error asks for.
+func (s *Subscription) judge(d *delivery, err error) Result {
 	v := verdictOf(err)
 	switch {
 	case err == nil:
-		s.events <- returned{d: d}
-		s.remove(d, Result{Outcome: Deleted, Duration: ran})
-	case v != nil && v.outcome == Discarded:
-		s.log.Warn("message discarded", d.attrs("error", err)...)
-		s.events <- returned{d: d}
-		s.remove(d, Result{Outcome: Discarded, Err: err, Duration: ran})
-	default:
-		r := Result{Outcome: Retried, Err: err, Duration: ran}
-		switch {
-		case v != nil:
-			r.Delay = v.delay
-		case errors.Is(context.Cause(d.ctx), ErrShutdown):
-			r.Outcome = Released
-		default:
-			r.Delay = s.delayAfter(d, err)
+		return Result{Outcome: Deleted}
+	case v != nil:
+		if v.outcome == Discarded {
+			s.log.Warn("message discarded", d.attrs("error", err)...)
 		}
-		s.fail(d, r)
+		return Result{Outcome: v.outcome, Err: err, Delay: v.delay}
+	case errors.Is(context.Cause(d.ctx), ErrShutdown):
+		return Result{Outcome: Released, Err: err}
 	}
+	return Result{Outcome: Retried, Err: err, Delay: s.delayAfter(d, err)}
 }
 
 // verdictOf is the verdict in a handler's error. A panic is none, whatever its
-// value.
-func verdictOf(err error) *verdict {
-	var v *verdict
-	if _, panicked := err.(*PanicError); !panicked {
-		errors.As(err, &v)
+// value. Nor is an error that cannot even be asked: a nil pointer of some error
+// type panics then, as a rule.
+func verdictOf(err error) (v *verdict) {
+	if _, panicked := err.(*PanicError); panicked {
+		return nil
 	}
+	defer func() {
+		if recover() != nil {
+			v = nil
+		}
+	}()
+	errors.As(err, &v)
 	return v
 }
 
@@ -119,8 +133,12 @@ func (s *Subscription) exit(d *delivery, ran time.Duration) {
 func (s *Subscription) remove(d *delivery, r Result) {
 	d.ext.yield()
 	want, inTime := r.Outcome, false
+	var lostAt time.Time
 	for try := 0; ; try++ {
 		lost := d.ext.err()
+		if lost != nil && lostAt.IsZero() {
+			lostAt = time.Now()
+		}
 		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
 		if err == nil {
 			r.Outcome, r.Late = want, lost != nil && !inTime
@@ -138,7 +156,8 @@ func (s *Subscription) remove(d *delivery, r Result) {
 			r.Outcome = Lost
 		}
 		final := kind == queue.Gone || kind == queue.Invalid
-		if final || lost != nil && try+1 >= lateTries || !s.pause(backoff(retryBase, retryMax, try), try) {
+		tooLate := lost != nil && time.Since(lostAt) > lateLimit
+		if final || tooLate || !s.pause(backoff(retryBase, lateLimit/3, try), try) {
 			s.log.Error("a message was handled but not deleted: it may be delivered again", d.attrs("error", err)...)
 			r.Err = errors.Join(r.Err, err)
 			break
@@ -175,12 +194,11 @@ func (s *Subscription) fail(d *delivery, r Result) {
 		s.finish(d, r, false)
 		return
 	}
-	// SQS hands out the earlier messages of a group while later ones are hidden,
-	// never the other way round (F2). So the rest of the group comes back behind
-	// the message that failed, last to first (F3), and a little later, so that
-	// the next receive takes that message alone: each receive counts towards the
-	// redrive limit (X7), and only its own failures should carry a message there
-	// (B070).
+	// Too many groups wait for a failed message already (see parking). SQS hands
+	// out the earlier messages of a group while later ones are hidden, never the
+	// other way round (F2). So the rest of the group comes back behind the message
+	// that failed, last to first (F3), and a little later, so that at least the
+	// next receive takes that message alone (B070).
 	var back []outgoing
 	for _, f := range slices.Backward(rest.followers) {
 		back = append(back, outgoing{d: f, r: Result{Outcome: Released, Delay: r.Delay + followersBehind}})
@@ -192,7 +210,7 @@ func (s *Subscription) logFailure(d *delivery, r Result) {
 	p, panicked := r.Err.(*PanicError)
 	switch {
 	case panicked:
-		s.log.Error("handler panicked: the message is retried", d.attrs("error", r.Err, "delay", r.Delay, "stack", string(p.Stack))...)
+		s.log.Error("handler panicked", d.attrs("error", r.Err, "delay", r.Delay, "stack", string(p.Stack))...)
 	case r.Outcome == Released, d.ext.err() != nil: // its context has ended, and that is told
 		s.log.Debug("handler failed", d.attrs("error", r.Err)...)
 	default:

@@ -14,11 +14,12 @@ type Stats struct {
 
 	Received          uint64 // messages
 	Deleted           uint64 // after success, late ones included
-	DeletedLate       uint64 // of them, those whose visibility had been lost
+	DeletedLate       uint64 // of them and of the discarded, those whose visibility had been lost
 	Discarded         uint64
 	Retried           uint64
 	Released          uint64
 	Unsettled         uint64
+	Lost              uint64    // with that outcome: neither deleted nor handed back
 	VisibilityLost    uint64    // deliveries whose visibility was lost
 	Extended          uint64    // extensions granted
 	ExtendFailures    uint64    // tries to extend that failed
@@ -31,7 +32,7 @@ type Stats struct {
 type counters struct {
 	receiving, inFlight, waiting                                 atomic.Int64
 	received, deleted, deletedLate, discarded, retried, released atomic.Uint64
-	unsettled, visibilityLost, extended, extendFailures          atomic.Uint64
+	unsettled, lost, visibilityLost, extended, extendFailures    atomic.Uint64
 	receiveFailures, receivesAbandoned                           atomic.Uint64
 	lastReceive                                                  atomic.Pointer[time.Time]
 }
@@ -48,6 +49,7 @@ func (c *counters) snapshot() Stats {
 		Retried:           c.retried.Load(),
 		Released:          c.released.Load(),
 		Unsettled:         c.unsettled.Load(),
+		Lost:              c.lost.Load(),
 		VisibilityLost:    c.visibilityLost.Load(),
 		Extended:          c.extended.Load(),
 		ExtendFailures:    c.extendFailures.Load(),

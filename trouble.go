@@ -15,14 +15,13 @@ type trouble struct {
 	op string
 
 	mu       sync.Mutex
-	failures int // in a row
-	warned   bool
-	kind     queue.Kind // warned of
-	at       time.Time  // warned
+	failures int  // in a row
+	warned   bool // of one of them
+	at       map[queue.Kind]time.Time
 }
 
-// troublePause is how long calls that fail and work in turn are not warned of
-// again.
+// troublePause is how long calls that fail and work in turn, or fail in turn for
+// one reason and another, are not warned of again.
 const troublePause = time.Minute
 
 func (t *trouble) failed(log *slog.Logger, err error) {
@@ -31,9 +30,14 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 		log.Debug(t.op+" failed", "error", err)
 		return
 	}
-	message := t.op + " fails and is retried"
-	if kind == queue.Denied {
-		message += ": " + queue.Allow(t.op)
+	message := t.op + " fails"
+	switch kind {
+	case queue.Invalid:
+		message += ": SQS refuses the request"
+	case queue.Denied:
+		message += " and is retried: " + queue.Allow(t.op)
+	default:
+		message += " and is retried"
 	}
 	log.Warn(message, "error", err)
 }
@@ -45,10 +49,14 @@ func (t *trouble) worthWarning(kind queue.Kind, now time.Time) bool {
 	if kind == queue.Transient && t.failures == 1 {
 		return false
 	}
-	if t.kind == kind && (t.warned || now.Sub(t.at) < troublePause) {
+	last, before := t.at[kind]
+	if before && (t.warned || now.Sub(last) < troublePause) {
 		return false
 	}
-	t.warned, t.kind, t.at = true, kind, now
+	if t.at == nil {
+		t.at = make(map[queue.Kind]time.Time)
+	}
+	t.warned, t.at[kind] = true, now
 	return true
 }
 

@@ -12,26 +12,23 @@ const (
 	// then leave the message unheld for up to half a timeout. By SQS's own
 	// documentation 43200 will likely fail and 43195 will work (V5).
 	holdMargin = 5 * time.Second
-
-	// SQS counts visibility in whole seconds (V1).
-	second = time.Second
 )
 
-// ceilSeconds rounds d up to whole seconds: a fraction lost to rounding down
+// ceilSeconds rounds d up to whole seconds, as SQS counts (V1): a fraction lost to rounding down
 // would let a message go too early, and turn 500 ms into "the queue's default".
 func ceilSeconds(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0
 	}
-	if whole := d.Truncate(second); whole < d {
-		return whole + second
+	if whole := d.Truncate(time.Second); whole < d {
+		return whole + time.Second
 	}
 	return d
 }
 
 // floorSeconds rounds d down to whole seconds, and to zero what is negative.
 func floorSeconds(d time.Duration) time.Duration {
-	return max(0, d).Truncate(second)
+	return max(0, d).Truncate(time.Second)
 }
 
 // A hold is what a consumer knows of how long SQS hides one delivery from
@@ -93,7 +90,7 @@ func (h hold) ask(t time.Time) time.Duration {
 		return h.timeout
 	}
 	d := floorSeconds(left)
-	if t.Add(d).Sub(h.since.Add(h.granted)) < second {
+	if t.Add(d).Sub(h.since.Add(h.granted)) < time.Second {
 		return 0
 	}
 	return d

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -277,9 +278,11 @@ func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context
 	case err == nil:
 		q.called(op, answerEach(op, batch, sent, ok, failed))
 	case refused(err):
+		var all sync.WaitGroup // side by side: each has a deadline of its own
 		for _, e := range batch {
-			q.sendSingle(op, e, single)
+			all.Go(func() { q.sendSingle(op, e, single) })
 		}
+		all.Wait()
 	default:
 		q.called(op, err)
 		for _, e := range batch {
