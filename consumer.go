@@ -283,29 +283,3 @@ func (s *Subscription) Done() <-chan struct{} { return s.done }
 
 // Stats returns a snapshot of the subscription's numbers.
 func (s *Subscription) Stats() Stats { return s.stats.snapshot() }
-
-// InFlight returns what is in hand now, in no particular order: nothing once
-// the subscription has ended.
-func (s *Subscription) InFlight() []Held {
-	held, _ := s.inFlight(context.Background())
-	return held
-}
-
-func (s *Subscription) inFlight(ctx context.Context) ([]Held, error) {
-	reply := make(inspection, 1)
-	select {
-	case s.events <- reply:
-	case <-s.looped:
-		return nil, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	select {
-	case held := <-reply:
-		return held, nil
-	case <-s.looped:
-		return nil, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}

@@ -6,14 +6,8 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-
-	"github.com/sqsub/sqsub/internal/queue"
 )
 
 // A delivery is a Delivery in hand.
@@ -154,106 +148,11 @@ func (l *dispatcher) take(e event) {
 	}
 }
 
-// heedStops does what the stops ask for that have come.
-func (l *dispatcher) heedStops() {
-	if heeds(&l.ended) {
-		l.drain()
-	}
-	if heeds(&l.drained) {
-		l.stop()
-	}
-	if heeds(&l.aborted) {
-		l.cancelAll()
-	}
-}
-
-// heeds reports whether the channel is closed, the first time that it is.
-func heeds(stop *<-chan struct{}) bool {
-	select {
-	case <-*stop:
-		*stop = nil
-		return true
-	default:
-		return false
-	}
-}
-
 // publish sets the gauges of Stats.
 func (l *dispatcher) publish() {
 	l.stats.receiving.Store(int64(l.receiver.open))
 	l.stats.inFlight.Store(int64(len(l.held)))
 	l.stats.waiting.Store(int64(len(l.held) - l.running - l.settling))
-}
-
-// hold takes a message in hand: from now on it is extended.
-func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
-	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
-	h := newHold(sent, answered, l.visibility, l.maxHold)
-	ctx, cancel := context.WithCancelCause(l.base)
-	d.ctx, d.cancel = ctx, cancel
-	if h.timeout > 0 {
-		d.ctx = holdContext{ctx, h.limit}
-	}
-	l.held[d] = struct{}{}
-	d.ext.start(l.Subscription, d, h)
-	return d
-}
-
-// admit puts received messages in hand, and in the order of their lanes.
-func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
-	l.responses++
-	var late []*delivery
-	for _, m := range messages {
-		if aws.ToString(m.ReceiptHandle) == "" {
-			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
-			continue
-		}
-		d := l.hold(m, sent, answered)
-		d.response = l.responses
-		l.stats.received.Add(1)
-		if f := l.hooks.Received; f != nil {
-			f(&d.Delivery)
-		}
-		if l.stopping {
-			late = append(late, d)
-			continue
-		}
-		l.enter(d)
-	}
-	l.release(late)
-}
-
-// enter puts a delivery into its lane.
-func (l *dispatcher) enter(d *delivery) {
-	d.handled = l.memory.has(d.ID(), d.ReceivedAt)
-	key := l.key(d)
-	ln := l.lanes[key]
-	if ln == nil {
-		ln = &lane{key: key}
-		l.lanes[key] = ln
-	}
-	if older := ln.insert(d, l.fifo); older != nil {
-		l.drop(older)
-		if older == d {
-			return
-		}
-	}
-	if ln.parked != nil && ln.parked.awaited.sameMessage(d) {
-		l.unpark(ln)
-	}
-	if ln.current == nil && !ln.queued && !ln.blocked() {
-		l.queueUp(ln)
-	}
-}
-
-func (l *dispatcher) key(d *delivery) string {
-	if l.fifo {
-		return d.GroupID()
-	}
-	if id := d.ID(); id != "" {
-		return id
-	}
-	return d.ext.receipt
 }
 
 func (l *dispatcher) queueUp(ln *lane) {
@@ -438,99 +337,6 @@ func (l *dispatcher) drop(d *delivery) {
 }
 
 var errSuperseded = errors.New("sqsub: a newer delivery of the message is here")
-
-// release hands deliveries back that were not started, the last of them first:
-// in that order a FIFO group comes back whole (F3). Groups go side by side, as many
-// in one request as fit.
-func (l *dispatcher) release(ds []*delivery) {
-	if l.fifo {
-		slices.SortStableFunc(ds, func(a, b *delivery) int { return strings.Compare(a.GroupID(), b.GroupID()) })
-	}
-	var request []outgoing
-	send := func() {
-		if back := request; len(back) > 0 {
-			l.goroutines.Go(func() { l.handBack(back) })
-		}
-		request = nil
-	}
-	for len(ds) > 0 {
-		n := 1
-		for l.fifo && n < len(ds) && ds[n].GroupID() == ds[0].GroupID() {
-			n++
-		}
-		if len(request)+n > queue.BatchSize {
-			send()
-		}
-		for _, d := range slices.Backward(ds[:n]) {
-			request = append(request, outgoing{d: d, r: Result{Outcome: Released}})
-		}
-		ds = ds[n:]
-	}
-	send()
-}
-
-// stop begins the end: nothing is received or started any more.
-func (l *dispatcher) stop() {
-	l.stopping = true
-	l.queue.Flush()
-	var unstarted []*delivery
-	for key, ln := range l.lanes {
-		l.unpark(ln)
-		if ln.current == nil {
-			delete(l.lanes, key)
-			unstarted = append(unstarted, ln.takeWaiting(0)...)
-		} else { // copies of a message whose handler runs wait for what comes of it
-			unstarted = append(unstarted, ln.takeWaiting(ln.copies(ln.current))...)
-		}
-	}
-	l.ready = nil
-	l.release(unstarted)
-	if l.drainTimeout > 0 {
-		l.drainTimer.Reset(l.drainTimeout)
-	}
-	l.boundSettling()
-}
-
-// boundSettling bounds what is left of a stop when no handler runs any more:
-// WithDrainTimeout(0) is for handlers.
-func (l *dispatcher) boundSettling() {
-	if l.stopping && l.drainTimeout == 0 && l.running == 0 {
-		l.drainTimer.Reset(settlingTimeout)
-	}
-}
-
-const settlingTimeout = 40 * time.Second
-
-// cancelAll ends a stop's patience.
-func (l *dispatcher) cancelAll() {
-	l.abandon()
-	unfinished := 0
-	for d := range l.held {
-		if d.state == Running {
-			unfinished++
-			d.cancel(ErrShutdown)
-		}
-	}
-	if unfinished > 0 {
-		l.log.Warn("the stop ran out of time: handlers are cancelled", "handlers", unfinished)
-	}
-}
-
-func (l *dispatcher) inventory() []Held {
-	held := make([]Held, 0, len(l.held))
-	for d := range l.held {
-		held = append(held, d.describe())
-	}
-	return held
-}
-
-func (d *delivery) describe() Held {
-	h, extensions := d.ext.current()
-	return Held{
-		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,
-		HiddenUntil: h.since.Add(h.granted), Extensions: extensions, State: d.state,
-	}
-}
 
 // receive opens the receives that are wanted now. It returns when to ask again,
 // unless something happens before; zero is never.

@@ -70,25 +70,3 @@ type Poll struct {
 	Err      error
 	Open     int // other receives that are open now; zero = this was the only one
 }
-
-// A Held is one delivery in hand: see [Subscription.InFlight].
-type Held struct {
-	ID           string
-	GroupID      string
-	ReceiveCount int
-	ReceivedAt   time.Time
-	HiddenUntil  time.Time // as far as is known now; extensions move it
-	Extensions   int
-	State        State
-}
-
-// A State says what a delivery in hand is doing.
-type State string
-
-// Each delivery in hand is in one of these states.
-const (
-	Running          State = "running"
-	WaitingForSlot   State = "waiting for a handler"      // all are busy
-	WaitingForBefore State = "waiting for the one before" // in its group, or an earlier delivery of the same message
-	Settling         State = "settling"                   // its handler has returned; the delete or the delay is not confirmed yet
-)

@@ -3,7 +3,6 @@ package sqsub
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
@@ -109,82 +108,4 @@ func (ln *lane) takeWaiting(i int) []*delivery {
 
 func (d *delivery) sameMessage(other *delivery) bool {
 	return d.ID() != "" && d.ID() == other.ID()
-}
-
-// A parking is a FIFO group that waits, held and without a slot, for a message
-// of it to come back that has failed.
-//
-// Handing the followers back would be simpler. But each receive counts towards
-// the redrive limit (X7), SQS delivers a group's messages together (F1), and so
-// a message that keeps failing would carry its followers into the dead-letter
-// queue, some of them never tried (B070). While they are held SQS can deliver
-// nothing of the group but the message that failed (F2), and it comes alone.
-type parking struct {
-	ln      *lane
-	awaited *delivery     // an earlier delivery of the message that has to come first
-	probe   bool          // it has not failed, but was released to see whether it comes back
-	over    chan struct{} // closed when it is over
-}
-
-// patience is how long after a message is visible again its group waits for it
-// here. If it does not come, another consumer has it, or it has moved to the
-// dead-letter queue.
-const patience = 2 * time.Second
-
-func (l *dispatcher) park(ln *lane, awaited *delivery) *parking {
-	ln.parked = &parking{ln: ln, awaited: awaited, over: make(chan struct{})}
-	l.parked++
-	return ln.parked
-}
-
-func (l *dispatcher) unpark(ln *lane) {
-	if ln.parked != nil {
-		close(ln.parked.over)
-		ln.parked = nil
-		l.parked--
-	}
-}
-
-// watch reports when the message of a parking is overdue, which is visible again
-// after delay.
-func (l *dispatcher) watch(p *parking, delay time.Duration) {
-	l.goroutines.Go(func() {
-		timer := time.NewTimer(delay + patience)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-p.over:
-			return
-		}
-		select {
-		case l.events <- noShow{p}:
-		case <-p.over:
-		}
-	})
-}
-
-// takeNoShow gives up waiting for a message, unless it could not come, since an
-// earlier one is in hand (F2). Which of the two has happened to it shows by
-// releasing the next of its group alone: if that comes back, it is the turn of the
-// rest; if it does not, the rest is released too, last to first.
-func (l *dispatcher) takeNoShow(p *parking) {
-	ln := p.ln
-	switch {
-	case ln.parked != p:
-	case ln.current != nil, !ln.blocked():
-		l.watch(p, 0)
-	case p.probe, len(ln.waiting) <= 1:
-		l.unpark(ln)
-		l.release(ln.takeWaiting(0))
-		l.advance(ln)
-	default:
-		l.unpark(ln)
-		next := ln.waiting[0]
-		ln.waiting = slices.Delete(ln.waiting, 0, 1)
-		next.lane = nil
-		probe := l.park(ln, next)
-		probe.probe = true
-		l.watch(probe, 0)
-		l.release([]*delivery{next})
-	}
 }

@@ -2,10 +2,8 @@ package sqsub
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -27,106 +25,6 @@ const (
 	// its group comes back: see fail.
 	followersBehind = 2 * time.Second
 )
-
-// handle runs the handler of a delivery and settles it by what the handler
-// returned.
-func (s *Subscription) handle(d *delivery) {
-	if lost := d.ext.err(); lost != nil && !d.handled { // it waited, and the process stood still
-		s.visibilityLost(d, lost)
-		s.events <- returned{d: d}
-		d.ext.stop()
-		s.finish(d, Result{Outcome: Lost, Err: lost}, false)
-		return
-	}
-	started, ended := time.Now(), false
-	defer func() {
-		if !ended { // runtime.Goexit: only what is deferred still runs
-			s.exit(d, time.Since(started))
-		}
-	}()
-	err := s.call(d)
-	r := s.judge(d, err)
-	ended = true
-	r.Duration = time.Since(started)
-	switch r.Outcome {
-	case Deleted, Discarded:
-		s.events <- returned{d: d}
-		s.remove(d, r)
-	default:
-		s.fail(d, r)
-	}
-}
-
-// call runs the handler. A panic is an error.
-func (s *Subscription) call(d *delivery) (err error) {
-	if d.handled {
-		s.log.Debug("deleting a message that was handled before", d.attrs()...)
-		return nil
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{v, debug.Stack()}
-		}
-	}()
-	if f := s.hooks.Started; f != nil {
-		f(&d.Delivery)
-	}
-	return s.handler(d.ctx, &d.Delivery)
-}
-
-// judge says what a handler's error asks for.
-func (s *Subscription) judge(d *delivery, err error) Result {
-	v := verdictOf(err)
-	switch {
-	case err == nil:
-		return Result{Outcome: Deleted}
-	case v != nil:
-		if v.outcome == Discarded {
-			s.log.Warn("message discarded", d.attrs("error", err)...)
-		}
-		return Result{Outcome: v.outcome, Err: err, Delay: v.delay}
-	case errors.Is(context.Cause(d.ctx), ErrShutdown):
-		return Result{Outcome: Released, Err: err}
-	}
-	return Result{Outcome: Retried, Err: err, Delay: s.delayAfter(d, err)}
-}
-
-// verdictOf is the verdict in a handler's error. A panic is none, whatever its
-// value. Nor is an error that cannot even be asked: a nil pointer of some error
-// type panics then, as a rule.
-func verdictOf(err error) (v *verdict) {
-	if _, panicked := err.(*PanicError); panicked {
-		return nil
-	}
-	defer func() {
-		if recover() != nil {
-			v = nil
-		}
-	}()
-	errors.As(err, &v)
-	return v
-}
-
-// delayAfter is what the user's retry delay says. If that panics, one message
-// must not end all consumers, as with a handler.
-func (s *Subscription) delayAfter(d *delivery, err error) (delay time.Duration) {
-	defer func() {
-		if v := recover(); v != nil {
-			s.log.Error("the function of WithRetryDelay panicked: using its default", d.attrs("error", &PanicError{v, debug.Stack()})...)
-			delay = ExponentialBackoff(defaultRetryBase, defaultRetryMax)(&d.Delivery, err)
-		}
-	}()
-	return max(0, s.retryDelay(&d.Delivery, err))
-}
-
-// exit leaves a delivery alone whose handler called runtime.Goexit: whether it
-// did its work is not known.
-func (s *Subscription) exit(d *delivery, ran time.Duration) {
-	s.log.Error("handler called runtime.Goexit: the message comes back when its visibility timeout lapses", d.attrs()...)
-	s.events <- returned{d: d}
-	d.ext.stop()
-	s.finish(d, Result{Outcome: Unsettled, Duration: ran}, false)
-}
 
 // remove deletes a message that is done with. The extender goes on until the
 // delete is confirmed.

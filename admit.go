@@ -1,0 +1,80 @@
+package sqsub
+
+import (
+	"context"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// hold takes a message in hand: from now on it is extended.
+func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
+	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
+	h := newHold(sent, answered, l.visibility, l.maxHold)
+	ctx, cancel := context.WithCancelCause(l.base)
+	d.ctx, d.cancel = ctx, cancel
+	if h.timeout > 0 {
+		d.ctx = holdContext{ctx, h.limit}
+	}
+	l.held[d] = struct{}{}
+	d.ext.start(l.Subscription, d, h)
+	return d
+}
+
+// admit puts received messages in hand, and in the order of their lanes.
+func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
+	l.responses++
+	var late []*delivery
+	for _, m := range messages {
+		if aws.ToString(m.ReceiptHandle) == "" {
+			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
+			continue
+		}
+		d := l.hold(m, sent, answered)
+		d.response = l.responses
+		l.stats.received.Add(1)
+		if f := l.hooks.Received; f != nil {
+			f(&d.Delivery)
+		}
+		if l.stopping {
+			late = append(late, d)
+			continue
+		}
+		l.enter(d)
+	}
+	l.release(late)
+}
+
+// enter puts a delivery into its lane.
+func (l *dispatcher) enter(d *delivery) {
+	d.handled = l.memory.has(d.ID(), d.ReceivedAt)
+	key := l.key(d)
+	ln := l.lanes[key]
+	if ln == nil {
+		ln = &lane{key: key}
+		l.lanes[key] = ln
+	}
+	if older := ln.insert(d, l.fifo); older != nil {
+		l.drop(older)
+		if older == d {
+			return
+		}
+	}
+	if ln.parked != nil && ln.parked.awaited.sameMessage(d) {
+		l.unpark(ln)
+	}
+	if ln.current == nil && !ln.queued && !ln.blocked() {
+		l.queueUp(ln)
+	}
+}
+
+func (l *dispatcher) key(d *delivery) string {
+	if l.fifo {
+		return d.GroupID()
+	}
+	if id := d.ID(); id != "" {
+		return id
+	}
+	return d.ext.receipt
+}

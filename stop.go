@@ -1,0 +1,110 @@
+package sqsub
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sqsub/sqsub/internal/queue"
+)
+
+// heedStops does what the stops ask for that have come.
+func (l *dispatcher) heedStops() {
+	if heeds(&l.ended) {
+		l.drain()
+	}
+	if heeds(&l.drained) {
+		l.stop()
+	}
+	if heeds(&l.aborted) {
+		l.cancelAll()
+	}
+}
+
+// heeds reports whether the channel is closed, the first time that it is.
+func heeds(stop *<-chan struct{}) bool {
+	select {
+	case <-*stop:
+		*stop = nil
+		return true
+	default:
+		return false
+	}
+}
+
+// stop begins the end: nothing is received or started any more.
+func (l *dispatcher) stop() {
+	l.stopping = true
+	l.queue.Flush()
+	var unstarted []*delivery
+	for key, ln := range l.lanes {
+		l.unpark(ln)
+		if ln.current == nil {
+			delete(l.lanes, key)
+			unstarted = append(unstarted, ln.takeWaiting(0)...)
+		} else { // copies of a message whose handler runs wait for what comes of it
+			unstarted = append(unstarted, ln.takeWaiting(ln.copies(ln.current))...)
+		}
+	}
+	l.ready = nil
+	l.release(unstarted)
+	if l.drainTimeout > 0 {
+		l.drainTimer.Reset(l.drainTimeout)
+	}
+	l.boundSettling()
+}
+
+// boundSettling bounds what is left of a stop when no handler runs any more:
+// WithDrainTimeout(0) is for handlers.
+func (l *dispatcher) boundSettling() {
+	if l.stopping && l.drainTimeout == 0 && l.running == 0 {
+		l.drainTimer.Reset(settlingTimeout)
+	}
+}
+
+const settlingTimeout = 40 * time.Second
+
+// cancelAll ends a stop's patience.
+func (l *dispatcher) cancelAll() {
+	l.abandon()
+	unfinished := 0
+	for d := range l.held {
+		if d.state == Running {
+			unfinished++
+			d.cancel(ErrShutdown)
+		}
+	}
+	if unfinished > 0 {
+		l.log.Warn("the stop ran out of time: handlers are cancelled", "handlers", unfinished)
+	}
+}
+
+// release hands deliveries back that were not started, the last of them first:
+// in that order a FIFO group comes back whole (F3). Groups go side by side, as many
+// in one request as fit.
+func (l *dispatcher) release(ds []*delivery) {
+	if l.fifo {
+		slices.SortStableFunc(ds, func(a, b *delivery) int { return strings.Compare(a.GroupID(), b.GroupID()) })
+	}
+	var request []outgoing
+	send := func() {
+		if back := request; len(back) > 0 {
+			l.goroutines.Go(func() { l.handBack(back) })
+		}
+		request = nil
+	}
+	for len(ds) > 0 {
+		n := 1
+		for l.fifo && n < len(ds) && ds[n].GroupID() == ds[0].GroupID() {
+			n++
+		}
+		if len(request)+n > queue.BatchSize {
+			send()
+		}
+		for _, d := range slices.Backward(ds[:n]) {
+			request = append(request, outgoing{d: d, r: Result{Outcome: Released}})
+		}
+		ds = ds[n:]
+	}
+	send()
+}
