@@ -49,7 +49,8 @@ func (w *wire) begin(ctx context.Context, batch bool, receipts ...string) error 
 		w.open--
 		w.mu.Unlock()
 	}()
-	if w.hang != nil && slices.ContainsFunc(receipts, w.hang) {
+	refused := batch && w.refuse != nil
+	if w.hang != nil && !refused && slices.ContainsFunc(receipts, w.hang) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -383,6 +384,39 @@ func TestRefusedBatchGoesOneByOne(t *testing.T) {
 		})
 		w.wantSizes(t, 10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 	}
+}
+
+// Each of them has the deadline it came with: one that hangs takes no time from
+// the others, nor they from it.
+func TestOneByOneEachHasItsOwnDeadline(t *testing.T) {
+	w := &wire{
+		refuse: &smithy.GenericAPIError{Code: "UnsupportedOperation"},
+		hang:   func(receipt string) bool { return receipt != "works" },
+	}
+	batching(t, w, func(t *testing.T, q *Queue) {
+		start := time.Now()
+		leaveBy := start.Add(100 * time.Millisecond)
+		var all sync.WaitGroup
+		for _, c := range []struct {
+			receipt string
+			limit   time.Duration
+			want    time.Duration
+		}{
+			{"hangs", 10 * time.Second, 10100 * time.Millisecond},
+			{"hangs, too", time.Second, 1100 * time.Millisecond},
+			{"works", 2 * time.Second, 100 * time.Millisecond},
+		} {
+			all.Go(func() {
+				err := q.Delete(c.receipt, Deadline{LeaveBy: leaveBy, Limit: c.limit})
+				if took := time.Since(start); took != c.want || (err == nil) != (c.receipt == "works") {
+					t.Errorf("%s: %v after %v, want an answer after %v", c.receipt, err, took, c.want)
+				}
+			})
+			synctest.Wait() // they join the batch in this order
+		}
+		all.Wait()
+	})
+	w.wantSizes(t, 3, 1, 1, 1)
 }
 
 // A batch that may work the next time is left to its callers to retry.
