@@ -265,8 +265,34 @@ func TestDeletedWhileItWasReceived(t *testing.T) {
 	})
 }
 
-// The delete of a message whose visibility was lost is tried for a while and
-// then given up: nothing is left to keep.
+// A network that is gone for a while costs the hold, and finished work is deleted
+// all the same: what is missed by an instant would be done twice.
+func TestLateDeleteOutlastsAnOutage(t *testing.T) {
+	for _, outage := range []time.Duration{time.Second, 15 * time.Second, 29 * time.Second} {
+		for _, verdict := range []error{nil, sqsub.Discard(errHandler)} {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				f.Inject(func(c sqstest.Call) sqstest.Fault {
+					return sqstest.Fault{Reset: f.now() > time.Second && f.now() < 40*time.Second+outage}
+				})
+				sub := f.subscribe(once(fails(verdict), 40*time.Second), sqsub.WithConcurrency(1))
+				f.wait(time.Minute + outage)
+				f.stop(sub)
+				f.handledOnce(1)
+				// A receive may have taken it before: that one is deleted, too.
+				if r := f.Results()[0]; !r.Late || !near(r.at, 40*time.Second+outage, 10*time.Second) {
+					f.Errorf("%v of outage: %+v, want it deleted late", outage, r)
+				}
+				if st := sub.Stats(); st.Deleted+st.Discarded != st.Received || st.DeletedLate != 1 {
+					f.Errorf("stats %+v", st)
+				}
+			})
+		}
+	}
+}
+
+// The delete of a message whose visibility was lost is tried for half a minute
+// and then given up: nothing is left to keep.
 func TestLateDeleteIsGivenUp(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
@@ -276,8 +302,12 @@ func TestLateDeleteIsGivenUp(t *testing.T) {
 		f.rivals(1)
 		f.wait(2 * time.Minute)
 		f.stop(sub)
-		if n := len(f.deletes()); n < 2 || n > 20 {
+		deletes := f.deletes()
+		if n := len(deletes); n < 2 || n > 20 {
 			f.Errorf("%d late deletes", n)
+		}
+		if last := deletes[len(deletes)-1]; !near(last.at, 75*time.Second, 5*time.Second) {
+			f.Errorf("the last one is tried at %v", last.at)
 		}
 		if n := len(f.logged("level=ERROR", "not deleted")); n != 1 {
 			f.Errorf("logged %q", f.loud())

@@ -360,28 +360,32 @@ func TestOrderWhenTheFailureComesBackLate(t *testing.T) {
 
 // The message that failed was with another consumer, which hands it back too,
 // just when its followers are on their way back: it comes together with the next
-// one, and first.
+// one, and first. That holds also if it fails again: only the first time was the
+// next one awaited.
 func TestOrderWhenTheFailureComesBackInCompany(t *testing.T) {
-	bubble(t, "q.fifo", func(f *fixture) {
-		f.send(numbered("m", 4)...)
-		var receives atomic.Int64
-		f.Inject(func(c sqstest.Call) sqstest.Fault {
-			ours := c.Op == receiveOp && c.Visibility != rivalHold
-			return sqstest.Fault{Empty: ours && receives.Add(1) > 1 && f.now() < 4500*time.Millisecond}
+	for failures := 1; failures <= 3; failures++ {
+		bubble(t, "q.fifo", func(f *fixture) {
+			f.send(numbered("m", 4)...)
+			var receives atomic.Int64
+			f.Inject(func(c sqstest.Call) sqstest.Fault {
+				ours := c.Op == receiveOp && c.Visibility != rivalHold
+				return sqstest.Fault{Empty: ours && receives.Add(1) > 1 && f.now() < 4500*time.Millisecond}
+			})
+			s := newStory()
+			handler := failing(takes(time.Second), map[string]int{"m1": failures})
+			sub := f.subscribe(s.tells(handler), retriesAfter(time.Second), sqsub.WithVisibility(time.Minute), sqsub.WithBatchDelay(0))
+			f.wait(2100 * time.Millisecond)
+			theirs := f.receive(0)
+			f.wait(4600 * time.Millisecond)
+			_, err := f.client.ChangeMessageVisibility(f.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: &f.url, ReceiptHandle: theirs[0].ReceiptHandle})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.drained(10 * time.Minute)
+			f.stop(sub)
+			s.wantSuccesses(t, "g", numbered("m", 4))
 		})
-		s := newStory()
-		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m1": 1})), retriesAfter(time.Second), sqsub.WithVisibility(time.Minute), sqsub.WithBatchDelay(0))
-		f.wait(2100 * time.Millisecond)
-		theirs := f.receive(0)
-		f.wait(4600 * time.Millisecond)
-		_, err := f.client.ChangeMessageVisibility(f.Context(), &sqs.ChangeMessageVisibilityInput{QueueUrl: &f.url, ReceiptHandle: theirs[0].ReceiptHandle})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.drained(10 * time.Minute)
-		f.stop(sub)
-		s.wantSuccesses(t, "g", numbered("m", 4))
-	})
+	}
 }
 
 // A message of a group that waits for another one runs first, being earlier, and
@@ -674,6 +678,39 @@ func TestFailedDeleteStopsTheGroup(t *testing.T) {
 		f.drained(5 * time.Minute)
 		f.stop(sub)
 		s.wantSuccesses(t, "g", numbered("m", 3))
+	})
+}
+
+// A message was lost, received anew, and then handled successfully: when its delete
+// is given up, the newer delivery is deleted with the receipt that still counts (D4).
+// Releasing it would have the message handled again elsewhere.
+func TestUnsettledSuccessDeletesTheNewerDelivery(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send("m1", "m2")
+		lapse := f.lapse(15 * time.Second)
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if c.Op == deleteOp && c.Entries[0].ReceiptHandle == f.calls(receiveOp)[0].Entries[0].ReceiptHandle {
+				return sqstest.Fault{Code: "InternalError"}
+			}
+			return lapse(c)
+		})
+		s := newStory()
+		sub := f.subscribe(s.tells(works(20*time.Second)), sqsub.WithVisibility(10*time.Second), sqsub.WithConcurrency(2))
+		f.wait(20 * time.Second)
+		f.rivals(1) // which gets m2 when m1 is done
+		f.wait(2 * time.Minute)
+		f.stop(sub)
+		s.wantSuccesses(t, "g", []string{"m1"})
+		f.wantHeld("m2")
+		var outcomes []sqsub.Outcome
+		for _, r := range f.Results() {
+			if r.body == "m1" {
+				outcomes = append(outcomes, r.Outcome)
+			}
+		}
+		if want := []sqsub.Outcome{sqsub.Unsettled, sqsub.Deleted}; !slices.Equal(outcomes, want) {
+			t.Errorf("m1 was %v, want %v", outcomes, want)
+		}
 	})
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,12 @@ func panics(value any) sqsub.Handler {
 	return func(context.Context, *sqsub.Delivery) error { panic(value) }
 }
 
+// A badError cannot even be asked for a verdict.
+type badError struct{}
+
+func (badError) Error() string { return "bad" }
+func (badError) As(any) bool   { panic("bad") }
+
 func exits(context.Context, *sqsub.Delivery) error {
 	runtime.Goexit()
 	return nil
@@ -41,6 +49,8 @@ func plainly(*sqsub.Delivery, error) time.Duration { return plainDelay }
 var verdicts = []returns{
 	{"nil", fails(nil), sqsub.Deleted, -1, 1, sqsub.Deleted},
 	{"an error", fails(errHandler), sqsub.Retried, plainDelay, 0, sqsub.Lost},
+	{"a nil pointer for an error", fails((*fs.PathError)(nil)), sqsub.Retried, plainDelay, 0, sqsub.Lost}, // whose Unwrap panics
+	{"an error whose As panics", fails(badError{}), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"a context's error", fails(context.Canceled), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"ErrShutdown without a stop", fails(sqsub.ErrShutdown), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"ErrVisibilityLost without a loss", fails(sqsub.ErrVisibilityLost), sqsub.Retried, plainDelay, 0, sqsub.Lost},
@@ -228,6 +238,27 @@ func TestRetryDelayPanics(t *testing.T) {
 	})
 }
 
+// Nor is a Goexit there, which ends the goroutine that was to settle the message:
+// the message is left alone, as if the handler had called it, and the stop ends.
+func TestRetryDelayExits(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(once(fails(errHandler), 10*time.Second), sqsub.WithConcurrency(1), sqsub.WithRetryDelay(func(*sqsub.Delivery, error) time.Duration {
+			runtime.Goexit()
+			return 0
+		}))
+		f.wait(time.Minute) // its timeout of 30 s has lapsed, and its slot is free again
+		f.stop(sub)
+		results := f.Results()
+		if len(results) != 2 || results[0].Outcome != sqsub.Unsettled || results[0].at != 10*time.Second || results[1].Outcome != sqsub.Deleted {
+			f.Errorf("results %+v, want it unsettled at 10s, then deleted", results)
+		}
+		if n := len(f.logged("level=ERROR", "Goexit")); n != 1 || len(f.changes()) > 0 {
+			f.Errorf("changes %v, logged %q", f.changes(), f.loud())
+		}
+	})
+}
+
 type contextKey struct{}
 
 func TestHandlersContext(t *testing.T) {
@@ -265,6 +296,45 @@ func TestHandlersContext(t *testing.T) {
 		}
 		f.undisturbed() // B116: the delete survives the cancellation
 	})
+}
+
+// A queue with timeout 0 hides nothing, so that no hold ends for the handler.
+func TestContextOfAQueueWithTimeoutZero(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(func(ctx context.Context, _ *sqsub.Delivery) error {
+			if deadline, ok := ctx.Deadline(); ok {
+				f.Errorf("the deadline is %v after the start, want none", deadline.Sub(f.start))
+			}
+			time.Sleep(time.Second)
+			return ctx.Err()
+		}, sqsub.WithConcurrency(1))
+		f.wait(500 * time.Millisecond)
+		f.stop(sub)
+		f.handledOnce(1)
+	}, "VisibilityTimeout", "0")
+}
+
+// The last of a hold and the end of the handler before it fall together: what
+// waits is not started any more, not even with a context that has ended.
+func TestNothingIsStartedAfterItsHold(t *testing.T) {
+	for range 20 {
+		bubble(t, "q", func(f *fixture) {
+			f.send("a", "b")
+			f.Inject(always(changeOp, sqstest.Fault{Code: "InternalError"}))
+			started := []string{}
+			handler := works(9750 * time.Millisecond) // when SQS may hand both on, but for a guard
+			sub := f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+				started = append(started, d.Body())
+				return handler(ctx, d)
+			}, sqsub.WithVisibility(10*time.Second), sqsub.WithConcurrency(1), sqsub.WithPrefetch(1))
+			f.wait(9800 * time.Millisecond)
+			sub.Close()
+			if !slices.Equal(started, []string{"a"}) {
+				f.Errorf("started %v, want a alone", started)
+			}
+		})
+	}
 }
 
 // After the handler has returned, its context is over, so that whatever it
