@@ -203,6 +203,59 @@ func TestStopReleasesAGroupLastToFirst(t *testing.T) {
 	})
 }
 
+// A second delivery of a message whose handler runs is not released at the stop:
+// another consumer would run it beside that. After success it is deleted, with the
+// receipt that still counts; after a failure it is released.
+func TestStopLeavesTheCopyOfARunningMessage(t *testing.T) {
+	const stop, end = 16 * time.Second, 20 * time.Second
+	for _, c := range []struct {
+		queue string
+		lost  bool // the copy came after a loss; otherwise in the same response
+	}{
+		{"q", false}, {"q", true}, {"q.fifo", true},
+	} {
+		for _, failures := range []int{0, 1} {
+			stopped(t, c.queue, slices.Concat(graceful, []stopping{closing}), func(f *fixture, s stopCase) {
+				f.send("m")
+				f.Inject(twice())
+				if c.lost {
+					f.Inject(f.lapse(15 * time.Second))
+				}
+				handler := failing(takes(end), map[string]int{"m": failures})
+				sub, _ := s.at(stop, handler, retriesAfter(time.Hour), sqsub.WithVisibility(10*time.Second), sqsub.WithConcurrency(2))
+				if n := len(sub.InFlight()); n != 2 {
+					t.Fatalf("%+v: %d in flight, want the message twice", c, n)
+				}
+				for _, at := range []time.Duration{stop + time.Millisecond, end - time.Millisecond} {
+					f.wait(at)
+					if n := len(f.receive(0)); n > 0 {
+						t.Errorf("%+v: another consumer gets the message while it runs here", c)
+					}
+				}
+				if err := sub.Wait(); err != nil {
+					t.Error(err)
+				}
+				f.onlyRun()
+				outcomes := map[sqsub.Outcome]int{}
+				for _, r := range f.Results() {
+					outcomes[r.Outcome]++
+				}
+				if failures > 0 {
+					if m := f.held()["m"]; m.State != sqstest.Visible || outcomes[sqsub.Released] == 0 || outcomes[sqsub.Lost] != 1 {
+						t.Errorf("%+v: after the failure %v, and the message is %s; want it released", c, outcomes, m.State)
+					}
+					return
+				}
+				f.wantHeld()
+				deletes := f.deletes()
+				if len(deletes) != 2 || deletes[0].receipt == deletes[1].receipt || deletes[1].code != "" || outcomes[sqsub.Deleted] == 0 {
+					t.Errorf("%+v: after success %v, deletes %v, want them with both receipts", c, outcomes, deletes)
+				}
+			})
+		}
+	}
+}
+
 // B116, B117, B119: the calls of the end outlive Subscribe's context.
 func TestDeletesOutliveTheContext(t *testing.T) {
 	stopped(t, "q", graceful, func(f *fixture, s stopCase) {
@@ -461,6 +514,28 @@ func TestStopsByManyCallers(t *testing.T) {
 	})
 }
 
+// A hook has to return at once. One that does not holds up the receiving, and
+// Wait, but not a Shutdown whose time is over.
+func TestShutdownReturnsThoughAHookBlocks(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		release := make(chan struct{})
+		sub := f.subscribe(works(0), sqsub.WithHooks(sqsub.Hooks{Received: func(*sqsub.Delivery) { <-release }}))
+		f.wait(time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err := sub.Shutdown(ctx)
+		if !errors.Is(err, context.DeadlineExceeded) || !near(f.now(), 2*time.Second, 100*time.Millisecond) {
+			t.Errorf("Shutdown returned %v at %v", err, f.now())
+		}
+		close(release)
+		if err := sub.Wait(); err != nil {
+			t.Error(err)
+		}
+		f.wantVisible(1, "m")
+	})
+}
+
 // A handler that stops its own subscription waits for itself, until the ctx it
 // gave ends; its message is held meanwhile, and settled by what it returns.
 func TestShutdownFromInsideAHandler(t *testing.T) {
@@ -552,6 +627,53 @@ func TestStopWithoutANetwork(t *testing.T) {
 					t.Errorf("%d errors logged, want one for each message", n)
 				}
 			})
+		})
+	}
+}
+
+// The same on a FIFO queue with its groups full: each group is released in order,
+// but no group waits for another, so that their number does not count.
+func TestFIFOStopWithoutANetwork(t *testing.T) {
+	for _, groups := range []int{2, 30} {
+		bubble(t, "q.fifo", func(f *fixture) {
+			for g := range groups {
+				f.sendTo(fmt.Sprint(g), numbered(fmt.Sprint("g", g, "-"), 5)...)
+			}
+			sub := f.subscribe(obeys(time.Hour), sqsub.WithConcurrency(groups), sqsub.WithVisibility(10*time.Minute))
+			f.wait(5 * time.Second)
+			held := uint64(sub.Stats().InFlight)
+			f.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Hang: true} })
+			sub.Close()
+			if took := f.now() - 5*time.Second; took > 11*time.Second {
+				t.Errorf("%d groups: Close took %v", groups, took)
+			}
+			if st := sub.Stats(); st.Unsettled != held || held <= uint64(groups) {
+				t.Errorf("%d groups: %d of %d are unsettled", groups, st.Unsettled, held)
+			}
+		})
+	}
+}
+
+// WithDrainTimeout(0) gives handlers all the time they want, but not the deletes
+// that cannot succeed: those end a while after the last handler, also the ones of
+// earlier handlers.
+func TestStopWithoutADrainTimeoutAndADeniedDelete(t *testing.T) {
+	for handlers, last := range map[string]time.Duration{"1s": 5 * time.Second, "10s": 10 * time.Second, "10s 5m": 5 * time.Minute} {
+		stopped(t, "q", graceful, func(f *fixture, s stopCase) {
+			f.send(strings.Fields(handlers)...)
+			f.Inject(always(deleteOp, sqstest.Fault{Code: "AccessDenied"}))
+			sub, wantEnd := s.at(5*time.Second, func(ctx context.Context, d *sqsub.Delivery) error {
+				working, err := time.ParseDuration(d.Body())
+				time.Sleep(working)
+				return errors.Join(err, ctx.Err())
+			}, sqsub.WithVisibility(time.Minute), sqsub.WithDrainTimeout(0))
+			wantEnd(last + 40*time.Second)
+			if st := sub.Stats(); st.Unsettled != st.Received {
+				t.Errorf("%s: stats %+v, want all unsettled", handlers, st)
+			}
+			if n := len(f.logged("level=ERROR", "not deleted", "AccessDenied")); n != len(strings.Fields(handlers)) {
+				t.Errorf("%s: logged %q, want one error for each message", handlers, f.loud())
+			}
 		})
 	}
 }
