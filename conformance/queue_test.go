@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -18,12 +19,12 @@ import (
 	"github.com/sqsub/sqsub"
 )
 
+// timeout is short, so that what should be extended and is not shows soon.
+var timeout = cmp.Or(dialects[server].timeout, 2*time.Second)
+
 const (
 	standard = ""
 	fifo     = ".fifo"
-
-	// timeout is short, so that what should be extended and is not shows soon.
-	timeout = 2 * time.Second
 
 	// long is the timeout of messages that have to come back before it lapses.
 	long = time.Minute
