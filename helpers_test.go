@@ -157,12 +157,25 @@ func (f *fixture) watch(sub *sqsub.Subscription) {
 		if st := sub.Stats(); st.InFlight != 0 || st.Waiting != 0 || st.Receiving != 0 {
 			f.Errorf("after Wait: %d in flight, %d waiting, %d receives open", st.InFlight, st.Waiting, st.Receiving)
 		}
+		f.checkBooks(sub)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.received != len(f.results) {
 			f.Errorf("%d deliveries have %d outcomes", f.received, len(f.results))
 		}
 	})
+}
+
+// checkBooks checks that the counts of a subscription that has ended balance.
+func (f *fixture) checkBooks(sub *sqsub.Subscription) {
+	f.Helper()
+	st := sub.Stats()
+	if sum := st.Deleted + st.Discarded + st.Retried + st.Released + st.Unsettled + st.Lost; sum != st.Received {
+		f.Errorf("%d messages received have %d outcomes: %+v", st.Received, sum, st)
+	}
+	if st.DeletedLate > st.Deleted+st.Discarded {
+		f.Errorf("more were deleted late than deleted: %+v", st)
+	}
 }
 
 // recorded adds each run of a handler to the fixture.

@@ -581,6 +581,67 @@ func TestHTTPTimeoutBelowTheWaitTime(t *testing.T) {
 	}
 }
 
+// But the wait time goes by two timeouts of the HTTP client in a row, after the
+// same time. A single one tells of a connection that broke, and one of before the
+// request was sent of nothing that a shorter wait would mend: it would only
+// multiply the receives, for ever.
+func TestOneTimeoutLeavesTheWaitTimeAlone(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	const s = time.Second
+	for _, c := range []struct {
+		name   string
+		err    error
+		after  []time.Duration // of one request after another
+		strand uint64          // receives that may have stranded messages
+		wait   int             // from then on
+	}{
+		{"one dial", dial, []time.Duration{3100 * time.Millisecond}, 0, 20},
+		{"dials", dial, []time.Duration{10 * s, 10 * s, 10 * s}, 0, 20},
+		{"one handshake", handshakeTimeout{}, []time.Duration{10 * s}, 0, 20},
+		{"handshakes", handshakeTimeout{}, []time.Duration{10 * s, 10 * s, 10 * s}, 0, 20},
+		{"one", os.ErrDeadlineExceeded, []time.Duration{10 * s}, 1, 20},
+		{"two, not the same", os.ErrDeadlineExceeded, []time.Duration{5 * s, 10 * s}, 2, 20},
+		{"two", os.ErrDeadlineExceeded, []time.Duration{10 * s, 10 * s}, 2, 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				left := c.after
+				f.client = f.Client(func(o *sqs.Options) {
+					inner := o.HTTPClient
+					o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
+						if len(left) == 0 || f.now() < time.Minute || !strings.HasSuffix(r.Header.Get("X-Amz-Target"), receiveOp) {
+							return inner.Do(r)
+						}
+						after := left[0]
+						left = left[1:]
+						time.Sleep(after)
+						return nil, c.err
+					})
+				})
+				sub := f.subscribe(works(0))
+				f.wait(10 * time.Minute)
+				f.stop(sub)
+				calls := f.calls(receiveOp)
+				if last := calls[len(calls)-1]; last.WaitSeconds != c.wait {
+					f.Errorf("the last receive waits for %d s, want %d", last.WaitSeconds, c.wait)
+				}
+				if n := len(f.logged("level=WARN", "WithWaitTime")); (n == 1) != (c.wait < 20) {
+					f.Errorf("logged %q", f.loud())
+				}
+				if st := sub.Stats(); st.ReceiveFailures != uint64(len(c.after)) || st.ReceivesAbandoned != c.strand {
+					f.Errorf("%d failures, %d receives abandoned", st.ReceiveFailures, st.ReceivesAbandoned)
+				}
+			})
+		})
+	}
+}
+
+// A handshakeTimeout is as net/http's own.
+type handshakeTimeout struct{}
+
+func (handshakeTimeout) Error() string { return "net/http: TLS handshake timeout" }
+func (handshakeTimeout) Timeout() bool { return true }
+
 // B143: an answer some seconds late is waited for.
 func TestLateAnswers(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
@@ -737,6 +798,27 @@ func TestWithdrawnPermission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Calls that fail now for one reason and now for another are in one state of
+// trouble, with each reason told once.
+func TestReasonsInTurnAreToldOnceEach(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		codes := []string{"AccessDenied", "InternalError", "InvalidAddress"}
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Code: codes[n%len(codes)]} }))
+		f.subscribe(works(0))
+		f.wait(20 * time.Minute)
+		f.Inject(nil)
+		f.wait(25 * time.Minute)
+		for _, code := range codes {
+			if n := len(f.logged("level=WARN", code)); n != 1 {
+				f.Errorf("%s: %d warnings", code, n)
+			}
+		}
+		if n := len(f.logged("level=INFO", "works again")); n != 1 || len(f.loud()) != len(codes)+1 {
+			f.Errorf("logged %q", f.loud())
+		}
+	})
 }
 
 // B120, B198: normal work, and its end, are not worth a line above Debug.
