@@ -834,6 +834,60 @@ func TestManyRestarts(t *testing.T) {
 	}
 }
 
+// Each message received has one outcome in the Stats when all is over, whatever
+// happened: every verdict, losses, copies, calls that fail, and a stop in the
+// middle that runs out of time.
+func TestStatsBalance(t *testing.T) {
+	for _, queue := range []string{"q", "q.fifo"} {
+		bubble(t, queue, func(f *fixture) {
+			bodies := []string{"good", "slow", "fail", "later", "drop", "panic", "exit", "lost", "late"} // see byOrder
+			for i := range 90 {
+				f.sendTo(fmt.Sprint(i%20), bodies[i%len(bodies)])
+			}
+			bad := weather(1)
+			f.Inject(func(c sqstest.Call) sqstest.Fault {
+				for _, body := range []string{"lost", "late"} {
+					if gone := f.lost(body)(c); gone.Code != "" {
+						return gone
+					}
+				}
+				fault := bad(c)
+				fault.Duplicate = c.Op == receiveOp && f.now() < 30*time.Second
+				return fault
+			})
+			sub := f.subscribe(byOrder, sqsub.WithVisibility(10*time.Second), sqsub.WithConcurrency(10), sqsub.WithPrefetch(10), sqsub.WithBatchDelay(0))
+			f.wait(41 * time.Second)
+			for _, group := range numbered("last", 30) { // more than can be started before the stop
+				f.sendTo(group, "slow")
+			}
+			f.wait(42 * time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			sub.Shutdown(ctx)
+			sub.Wait()
+			outcomes, late := map[sqsub.Outcome]uint64{}, uint64(0)
+			for _, r := range f.Results() {
+				outcomes[r.Outcome]++
+				if r.Late {
+					late++
+				}
+			}
+			st := sub.Stats() // that their sum is right is checked after every test
+			if st.DeletedLate != late || late == 0 {
+				t.Errorf("%d were deleted late by the Stats, %d by the hooks; want the same, and some", st.DeletedLate, late)
+			}
+			for outcome, n := range map[sqsub.Outcome]uint64{
+				sqsub.Deleted: st.Deleted, sqsub.Discarded: st.Discarded, sqsub.Retried: st.Retried,
+				sqsub.Released: st.Released, sqsub.Unsettled: st.Unsettled, sqsub.Lost: st.Lost,
+			} {
+				if n != outcomes[outcome] || n == 0 {
+					t.Errorf("%d are %s by the Stats, %d by the hooks; want the same, and some", n, outcome, outcomes[outcome])
+				}
+			}
+		})
+	}
+}
+
 // B113, B186: after Wait no handler runs, whichever stop it was.
 func TestNothingRunsAfterTheStop(t *testing.T) {
 	for _, way := range slices.Concat(graceful, []stopping{closing}) {
