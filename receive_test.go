@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -729,8 +730,11 @@ func TestExpiredCredentials(t *testing.T) {
 func TestRareFailuresAreQuiet(t *testing.T) {
 	for _, fault := range []sqstest.Fault{{Reset: true}, {Code: "ExpiredToken", Status: 403}, {Code: "RequestThrottled"}, {Status: 503}} {
 		bubble(t, "q", func(f *fixture) {
+			var mu sync.Mutex
 			last := map[string]time.Duration{}
 			f.Inject(func(c sqstest.Call) sqstest.Fault {
+				mu.Lock()
+				defer mu.Unlock()
 				if at := c.At.Sub(f.start); at > 0 && at >= last[c.Op]+10*time.Minute {
 					last[c.Op] = at
 					return fault
