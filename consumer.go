@@ -236,7 +236,7 @@ func (s *Subscription) unfinished() string {
 	defer cancel()
 	held, err := s.inFlight(ctx)
 	if err != nil {
-		return fmt.Sprintf("%d deliveries", s.stats.inFlight.Load())
+		return "some deliveries"
 	}
 	const most = 3
 	var ids strings.Builder
