@@ -200,9 +200,10 @@ func (s *Subscription) QueueURL() string { return s.queue.URL() }
 // nothing is extended.
 func (s *Subscription) Visibility() time.Duration { return s.visibility }
 
-// Shutdown stops the subscription gracefully and waits until all is settled.
-// No receive is started any more; the open one ends by itself, within its wait
-// time, since SQS may hand messages to an aborted one all the same; what it brings, and what was received but not started, is made visible again at once.
+// Shutdown stops the subscription gracefully and waits until all is settled. No
+// receive is started any more; the open one ends by itself, within its wait
+// time, since SQS may hand messages to an aborted one all the same; what it
+// brings, and what was received but not started, is made visible again at once.
 // Handlers run on, and their messages stay hidden.
 //
 // If ctx or the time of [WithDrainTimeout] ends first, the open receive is

@@ -159,8 +159,9 @@ func WithBatchDelay(d time.Duration) Option {
 
 // WithDrainTimeout bounds a graceful stop: handlers that still run when d has
 // passed since the stop began have their contexts cancelled with [ErrShutdown],
-// and a receive that is still open is aborted. Zero means no bound for handlers. Defaults to 25 s, which fits the 30 s that container
-// platforms leave between SIGTERM and SIGKILL.
+// and a receive that is still open is aborted. Zero means no bound for
+// handlers. Defaults to 25 s, which fits the 30 s that container platforms
+// leave between SIGTERM and SIGKILL.
 func WithDrainTimeout(d time.Duration) Option {
 	return func(c *config) { c.drainTimeout = d }
 }

@@ -14,8 +14,9 @@ const (
 	holdMargin = 5 * time.Second
 )
 
-// ceilSeconds rounds d up to whole seconds, as SQS counts (V1): a fraction lost to rounding down
-// would let a message go too early, and turn 500 ms into "the queue's default".
+// ceilSeconds rounds d up to whole seconds, as SQS counts (V1): a fraction lost
+// to rounding down would let a message go too early, and turn 500 ms into "the
+// queue's default".
 func ceilSeconds(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 0

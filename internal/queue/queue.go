@@ -103,7 +103,8 @@ func (q *Queue) Receive(ctx context.Context, r Receiving) ([]types.Message, erro
 		WaitTimeSeconds:             seconds(r.Wait),
 		MessageAttributeNames:       []string{"All"},
 		MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameAll},
-		// SQS takes both names of this list (R4); some stand-ins know only the old one (B163).
+		// SQS takes both names of this list (R4); some stand-ins know only the
+		// old one (B163).
 		//lint:ignore SA1019 asked for beside the new name
 		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	}
