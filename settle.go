@@ -122,9 +122,9 @@ type outgoing struct {
 	d *delivery
 	r Result
 
-	// gone is when the message may have been visible again after a try whose
-	// answer was lost; zero = no try may have taken effect.
-	gone time.Time
+	// visibleAt is when the message may be visible again, by a try whose answer was
+	// lost; zero = no try may have taken effect.
+	visibleAt time.Time
 }
 
 // handBack makes messages visible again, each after the delay of its result, in
@@ -135,23 +135,28 @@ func (s *Subscription) handBack(back []outgoing) {
 		o.d.ext.stop()
 	}
 	for try := 0; ; try++ {
-		back = slices.DeleteFunc(back, s.givenUp)
-		if len(back) == 0 {
+		var held []outgoing
+		for _, o := range back {
+			if !s.givenUp(o) {
+				held = append(held, o)
+			}
+		}
+		if len(held) == 0 {
 			return
 		}
 		tried := time.Now()
-		errs := s.change(back, try)
-		var again []outgoing
-		for i, o := range back {
+		errs := s.change(held, try)
+		back = nil
+		for i, o := range held {
 			if !s.handedBack(o, errs[i]) {
 				continue
 			}
-			if o.gone.IsZero() && queue.Unsure(errs[i]) {
-				o.gone = tried.Add(o.r.Delay)
+			if o.visibleAt.IsZero() && queue.Unsure(errs[i]) {
+				o.visibleAt = tried.Add(o.r.Delay)
 			}
-			again = append(again, o)
+			back = append(back, o)
 		}
-		if back = again; len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), try) {
+		if len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), try) {
 			for _, o := range back {
 				s.unsettled(o, errors.New("the stop ran out of time"))
 			}
@@ -163,7 +168,7 @@ func (s *Subscription) handBack(back []outgoing) {
 // givenUp ends a delivery that cannot be handed back, since it is not held any
 // more: on a standard queue the call would act on whoever holds it now (V9).
 func (s *Subscription) givenUp(o outgoing) bool {
-	if !s.fifo && !o.gone.IsZero() && passed(time.Now(), o.gone) {
+	if !s.fifo && !o.visibleAt.IsZero() && passed(time.Now(), o.visibleAt) {
 		s.unsettled(o, errors.New("SQS may have made it visible already"))
 		return true
 	}
@@ -180,7 +185,8 @@ func (s *Subscription) givenUp(o outgoing) bool {
 	return true
 }
 
-// change makes one try to hand deliveries back.
+// change makes one try to hand deliveries back. The delays of their results become
+// those that SQS allows.
 func (s *Subscription) change(back []outgoing, try int) []error {
 	now := time.Now()
 	limit := settleLimit
