@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -49,9 +48,7 @@ func TestSlowHandler(t *testing.T) {
 func TestSlowHandlers(t *testing.T) {
 	q := newQueue(t, standard)
 	const n = 25
-	for i := range n {
-		q.send(fmt.Sprint(i))
-	}
+	q.sendNumbers(n)
 	spy := &spy{Client: client}
 	sub := q.through(spy, q.url, works(3*timeout), sqsub.WithVisibility(timeout), sqsub.WithConcurrency(n))
 	q.until("all in hand", func() bool { return q.received.Load() == n })

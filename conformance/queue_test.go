@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,7 @@ import (
 )
 
 // timeout is short, so that what should be extended and is not shows soon.
-var timeout = cmp.Or(dialects[server].timeout, 2*time.Second)
+var timeout = cmp.Or(dialects[server].timeout, 3*time.Second)
 
 const (
 	standard = ""
@@ -69,6 +70,9 @@ type result struct {
 // one.
 func newQueue(t *testing.T, kind string, attributes ...string) *queue {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("takes real time")
+	}
 	skipDeviation(t)
 	t.Parallel()
 	q := &queue{T: t, kind: kind, results: make(chan result, 1000)}
@@ -113,6 +117,14 @@ func (q *queue) send(bodies ...string) {
 	q.sendTo("g", bodies...)
 }
 
+// sendNumbers sends n messages.
+func (q *queue) sendNumbers(n int) {
+	q.Helper()
+	for i := range n {
+		q.send(strconv.Itoa(i))
+	}
+}
+
 func (q *queue) sendTo(group string, bodies ...string) {
 	q.Helper()
 	for _, body := range bodies {
@@ -135,15 +147,14 @@ func (q *queue) subscribe(handler sqsub.Handler, opts ...sqsub.Option) *sqsub.Su
 // through subscribes by a client, and by an identifier of the queue, of the test's own.
 func (q *queue) through(client sqsub.Client, id string, handler sqsub.Handler, opts ...sqsub.Option) *sqsub.Subscription {
 	q.Helper()
-	opts = slices.Concat(dialects[server].options, []sqsub.Option{
+	sub, err := sqsub.Subscribe(context.Background(), client, id, q.recorded(handler), append([]sqsub.Option{
 		sqsub.WithWaitTime(time.Second),
 		sqsub.WithLogger(slog.New(slog.NewTextHandler(q.Output(), nil))),
 		sqsub.WithHooks(sqsub.Hooks{
 			Received: func(*sqsub.Delivery) { q.received.Add(1) },
 			Finished: func(d *sqsub.Delivery, r sqsub.Result) { q.results <- result{d.Body(), time.Now(), r} },
 		}),
-	}, opts)
-	sub, err := sqsub.Subscribe(context.Background(), client, id, q.recorded(handler), opts...)
+	}, opts...)...)
 	if err != nil {
 		q.Fatal(err)
 	}

@@ -23,7 +23,6 @@ import (
 
 // A dialect is what one server needs and what it does that SQS does not.
 type dialect struct {
-	options    []sqsub.Option    // of every subscription
 	timeout    time.Duration     // what is long enough for its speed; 0 = the usual
 	parallel   int               // how many tests it can bear at once; 0 = all
 	deviations map[string]string // the tests that it cannot pass, and why
@@ -43,16 +42,11 @@ var dialects = map[string]dialect{
 		timeout: 4 * time.Second, parallel: 8, // it answers some 30 calls a second
 		deviations: map[string]string{
 			"TestVisibilityLost/fifo": "a FIFO queue takes a delete after the timeout has lapsed",
-			"TestGroupsInOrder":       "sequence numbers are random",
-			"TestGracefulStop/fifo":   "sequence numbers are random",
 			"TestGroupsInParallel":    "a long poll on a group that is held keeps it too busy for others",
 		},
 	},
 	"goaws": { // 0.5.4
-		options: []sqsub.Option{sqsub.WithBatchDelay(0)}, // there is no ChangeMessageVisibilityBatch
 		deviations: map[string]string{
-			"TestSlowHandlers":            "there is no ChangeMessageVisibilityBatch",
-			"TestDeletesTravelTogether":   "there is no ChangeMessageVisibilityBatch, so it needs WithBatchDelay(0)",
 			"TestReceiveCount":            "a release does not count",
 			"TestMissingQueue":            "the error has no type",
 			"TestVisibilityLost/standard": "a receipt handle is forgotten when the timeout lapses",

@@ -103,9 +103,7 @@ func TestDeadLetterQueue(t *testing.T) {
 func TestDeletesTravelTogether(t *testing.T) {
 	q := newQueue(t, standard)
 	const n = 30
-	for i := range n {
-		q.send(fmt.Sprint(i))
-	}
+	q.sendNumbers(n)
 	together := make(chan struct{})
 	spy := &spy{Client: client}
 	q.through(spy, q.url, func(context.Context, *sqsub.Delivery) error {
@@ -126,9 +124,7 @@ func TestDeletesTravelTogether(t *testing.T) {
 func TestNoBatches(t *testing.T) {
 	q := newQueue(t, standard)
 	const n = 8
-	for i := range n {
-		q.send(fmt.Sprint(i))
-	}
+	q.sendNumbers(n)
 	spy := &spy{Client: client}
 	q.through(spy, q.url, works(2*timeout), sqsub.WithVisibility(timeout), sqsub.WithBatchDelay(0))
 	q.want(all(n, sqsub.Deleted)...)
@@ -146,9 +142,7 @@ func TestNoBatches(t *testing.T) {
 func TestDrain(t *testing.T) {
 	q := newQueue(t, standard)
 	const n = 200
-	for i := range n {
-		q.send(fmt.Sprint(i))
-	}
+	q.sendNumbers(n)
 	q.subscribe(succeeds, sqsub.WithVisibility(long), sqsub.WithConcurrency(20))
 	q.want(all(n, sqsub.Deleted)...)
 	ran := map[string]bool{}
