@@ -28,8 +28,8 @@ type dialect struct {
 	deviations map[string]string // the tests that it cannot pass, and why
 }
 
-// Not here is local-aws-sqs (2.0.2): it hands out messages that are hidden, in a second and a half when the timeout
-// is two.
+// dialects are of the servers that others wrote and that can be tested on. Not among them is local-aws-sqs (2.0.2): now
+// and then it hands a message out again that was received for two seconds, after one.
 var dialects = map[string]dialect{
 	"": {},
 	"fauxqs": { // 2.4.1
