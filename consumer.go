@@ -49,7 +49,8 @@ var _ Client = (*sqs.Client)(nil)
 // ctx has the values of Subscribe's context but not its cancellation. It ends
 // early if the message may be with another consumer ([ErrVisibilityLost],
 // [ErrHoldLimit]) or a stop ran out of time ([ErrShutdown]); [context.Cause]
-// tells which. Its deadline is the end of SQS's 12 hours, or of [WithMaxHold].
+// tells which. Its deadline is the end of SQS's 12 hours, or of [WithMaxHold]; it
+// ends up to a quarter of a second before that.
 // A cancelled handler keeps its hold, if there still is one, until it returns.
 type Handler func(ctx context.Context, d *Delivery) error
 
@@ -103,8 +104,9 @@ type Subscription struct {
 // nothing, if a call fails that it needs: GetQueueUrl for a name or an ARN,
 // GetQueueAttributes without [WithVisibility]. ctx bounds these calls too, and
 // each takes 15 seconds at most. A queue given by its URL and with WithVisibility
-// needs neither: if it is missing, or a permission is, the log says so, and in the
-// end [Subscription.Wait]. A FIFO queue whose own timeout is 0 is an error, since
+// needs neither: if it is missing, the log says so, and after two minutes
+// [Subscription.Wait]; if a permission is, the log does, and receiving goes on when
+// it is granted. A FIFO queue whose own timeout is 0 is an error, since
 // SQS refuses every delete on it.
 func Subscribe(ctx context.Context, client Client, queue string, handler Handler, opts ...Option) (*Subscription, error) {
 	cfg, err := newConfig(opts)
@@ -112,7 +114,7 @@ func Subscribe(ctx context.Context, client Client, queue string, handler Handler
 	if handler == nil {
 		err = errors.Join(&OptionError{"handler", nil, "must be a function"}, err)
 	}
-	if client == nil {
+	if c, ok := client.(*sqs.Client); client == nil || ok && c == nil {
 		err = errors.Join(&OptionError{"client", nil, "must not be nil"}, err)
 	}
 	if err := errors.Join(idErr, err); err != nil {
@@ -184,7 +186,9 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 // run is the life of the subscription: the loop, then the end of whatever it
 // started.
 func (s *Subscription) run(ctx context.Context) {
-	s.err = s.loop(ctx)
+	if s.err = s.loop(ctx); s.err != nil {
+		s.log.Error("the subscription ends by itself", "error", s.err)
+	}
 	close(s.looped)
 	s.goroutines.Wait()
 	s.queue.Close()
@@ -211,7 +215,8 @@ func (s *Subscription) Visibility() time.Duration { return s.visibility }
 // When ctx ends, Shutdown returns an error that wraps ctx's and says what is
 // unfinished; [Subscription.Wait] still waits for it.
 //
-// Shutdown returns nil when all is settled. A handler that calls it waits for
+// Shutdown returns nil when all is settled, also if the subscription had ended by
+// itself: [Subscription.Wait] tells. A handler that calls it waits for
 // itself, until ctx or the drain timeout ends; if neither does, for ever.
 func (s *Subscription) Shutdown(ctx context.Context) error {
 	s.drain()
@@ -249,7 +254,9 @@ func (s *Subscription) unfinished() string {
 	}
 	switch n := len(held); {
 	case n == 0:
-		return "nothing but a receive"
+		return "only a receive"
+	case n == 1:
+		return fmt.Sprintf("1 delivery (%s)", &ids)
 	case n <= most:
 		return fmt.Sprintf("%d deliveries (%s)", n, &ids)
 	default:

@@ -32,7 +32,7 @@
 // between the work and the delete, and a standard queue may deliver twice for
 // reasons of its own. Within one subscription two deliveries of the same message
 // never run at the same time, and one whose delete was not confirmed is deleted
-// rather than handled when it comes back soon. Across processes a handler has to
+// rather than handled when it comes back within the hour. Across processes a handler has to
 // be idempotent.
 //
 // # FIFO queues

@@ -70,7 +70,11 @@ type OptionError struct {
 }
 
 func (e *OptionError) Error() string {
-	return fmt.Sprintf("sqsub: %s(%v): %s", e.Option, e.Value, e.Reason)
+	format := "sqsub: %s(%v): %s"
+	if _, ok := e.Value.(string); ok {
+		format = "sqsub: %s(%q): %s"
+	}
+	return fmt.Sprintf(format, e.Option, e.Value, e.Reason)
 }
 
 // A PanicError is the error of a handler that panicked. The message is retried

@@ -3,6 +3,7 @@ package sqsub
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"time"
 )
@@ -91,7 +92,7 @@ func verdictOf(err error) (v *verdict) {
 func (s *Subscription) delayAfter(d *delivery, err error) (delay time.Duration) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.log.Error("the function of WithRetryDelay panicked: using its default", d.attrs("error", &PanicError{v, debug.Stack()})...)
+			s.log.Error("the function of WithRetryDelay panicked: using its default", d.attrs("error", fmt.Sprint(v), "stack", string(debug.Stack()))...)
 			delay = ExponentialBackoff(defaultRetryBase, defaultRetryMax)(&d.Delivery, err)
 		}
 	}()

@@ -75,8 +75,10 @@ func (c *config) check() error {
 		c.visibility = 0
 	}
 	c.visibility = ceilSeconds(c.visibility)
-	if least := max(c.visibility, time.Second); c.maxHold < least || c.maxHold > maxHold {
-		fault("WithMaxHold", c.maxHold, "must be at least the visibility timeout (%v) and at most SQS's limit of 12h", least)
+	if c.visibility > 0 && c.maxHold < c.visibility {
+		fault("WithMaxHold", c.maxHold, "must be at least the visibility timeout, which is %v", c.visibility)
+	} else if c.maxHold < time.Second || c.maxHold > maxHold {
+		fault("WithMaxHold", c.maxHold, "must be at least the visibility timeout and at most 12h, SQS's limit")
 	}
 	if c.concurrency < 1 {
 		fault("WithConcurrency", c.concurrency, "must be at least 1")
@@ -144,7 +146,7 @@ func WithWaitTime(d time.Duration) Option {
 // with an error that is no verdict of its own. f is called once for each
 // failure, by several goroutines at once; what it returns is rounded up to
 // whole seconds, clipped to what is left of SQS's 12 hours, and zero if it is
-// negative. Defaults to [ExponentialBackoff] from 1 s to 5 min.
+// negative. If f panics, the default is used, and that is logged. Defaults to [ExponentialBackoff] from 1 s to 5 min.
 func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 	return func(c *config) { c.retryDelay = f }
 }
@@ -166,8 +168,9 @@ func WithDrainTimeout(d time.Duration) Option {
 	return func(c *config) { c.drainTimeout = d }
 }
 
-// WithLogger sets where the subscription logs: at Warn what is retried, at Error
-// what is given up, and nothing above Debug for normal work. Defaults to
+// WithLogger sets where the subscription logs: at Warn what is retried or
+// discarded, at Error what is given up and what panics, at Info what works again,
+// and nothing above Debug for normal work. Defaults to
 // [slog.Default] at the time of [Subscribe], also for nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) { c.logger = l }
@@ -182,7 +185,8 @@ func WithHooks(h Hooks) Option {
 // ExponentialBackoff returns a retry delay for [WithRetryDelay]: random between
 // zero and base·2^(n-1) for a message received for the nth time, but no more
 // than limit. The count is SQS's, so it holds across consumers and restarts.
-// Random delays keep messages that failed together from coming back together.
+// Random delays keep messages that failed together from coming back together. SQS
+// counts whole seconds, so that the first delay of a base of 1 s is always 1 s.
 func ExponentialBackoff(base, limit time.Duration) func(*Delivery, error) time.Duration {
 	return func(d *Delivery, _ error) time.Duration {
 		return backoff(base, limit, d.ReceiveCount()-1)

@@ -179,6 +179,9 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	if r := regionOf(client); r != "" {
 		region = " in region " + r
 	}
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s for queue %s: the context ended before the answer: %w", op, id.Name, err)
+	}
 	var advice string
 	switch Classify(err) {
 	case NoQueue:
@@ -207,5 +210,9 @@ func (id Identifier) explain(client Client, op string, err error) error {
 // Allow names the IAM action that a call needs. Batch calls have no action of
 // their own (Q12).
 func Allow(op string) string {
-	return "allow the IAM action sqs:" + strings.TrimSuffix(op, "Batch") + " (for an encrypted queue also kms:Decrypt)"
+	action := "allow the IAM action sqs:" + strings.TrimSuffix(op, "Batch")
+	if op == "ReceiveMessage" {
+		action += " (for an encrypted queue also kms:Decrypt)"
+	}
+	return action
 }
