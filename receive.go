@@ -21,8 +21,10 @@ const (
 	missingLimit = 2 * time.Minute
 
 	// gatherLimit is how long, with more messages in the queue than slots, free
-	// slots wait for others to fill with the same receive.
-	gatherLimit = time.Second
+	// slots wait for others to fill with the same receive; gatherMoment how long
+	// when they are almost enough.
+	gatherLimit  = time.Second
+	gatherMoment = 20 * time.Millisecond
 
 	// maxOpen bounds the receives that are open at once, for subscriptions
 	// with thousands of slots: it is enough for 50,000 messages a second at 20 ms
@@ -106,6 +108,8 @@ func (r *receiver) fill(room, busy int) time.Time {
 
 // gather reports whether n free places wait for others to fill with the same
 // receive, and until when: while the queue has more messages than there are slots.
+// A tenth of the slots is worth a receive, after a moment a twelfth, so that at
+// least 95 % are busy on average (internal/bench has the other policies).
 func (r *receiver) gather(n, busy int, now time.Time) (until time.Time, wait bool) {
 	switch {
 	case !r.backlog || busy == 0:
@@ -113,21 +117,22 @@ func (r *receiver) gather(n, busy int, now time.Time) (until time.Time, wait boo
 	case busy >= r.s.concurrency: // only places of a prefetch are free; the next handler to return asks again
 		r.freeAt = time.Time{}
 		return time.Time{}, n < min(queue.BatchSize, (r.s.prefetch+1)/2)
-	case n >= r.enough():
+	case n >= r.share(10):
 		return time.Time{}, false
 	case r.freeAt.IsZero():
 		r.freeAt = now
 	}
 	until = r.freeAt.Add(gatherLimit)
+	if n >= r.share(12) {
+		until = r.freeAt.Add(gatherMoment)
+	}
 	return until, now.Before(until)
 }
 
-// enough is how many free slots are worth a receive while the queue has more
-// messages than there are slots: a twelfth of them, so that at least 95 % are busy
-// on average, and as many more as places of a prefetch keep busy. (internal/bench
-// has the other policies.)
-func (r *receiver) enough() int {
-	return min(queue.BatchSize, max(1, r.s.concurrency/12)+min(queue.BatchSize, r.s.prefetch))
+// share is that part of the slots, and as many more as places of a prefetch keep
+// busy; at most what one receive can bring.
+func (r *receiver) share(part int) int {
+	return min(queue.BatchSize, max(1, r.s.concurrency/part)+min(queue.BatchSize, r.s.prefetch))
 }
 
 func (r *receiver) poll(n int, now time.Time) {
