@@ -37,13 +37,23 @@ func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
 		if f := l.hooks.Received; f != nil {
 			f(&d.Delivery)
 		}
-		if l.stopping {
+		if l.stopping && !l.concerns(d) {
 			late = append(late, d)
 			continue
 		}
 		l.enter(d)
 	}
 	l.release(late)
+}
+
+// concerns reports whether a stop keeps a delivery that it would release: its
+// message was handled here, or its handler runs.
+func (l *dispatcher) concerns(d *delivery) bool {
+	if l.memory.has(d.ID(), d.ReceivedAt) {
+		return true
+	}
+	ln := l.lanes[l.key(d)]
+	return ln != nil && ln.current != nil && ln.current.sameMessage(d)
 }
 
 // enter puts a delivery into its lane.
@@ -64,7 +74,15 @@ func (l *dispatcher) enter(d *delivery) {
 	if ln.parked != nil && ln.parked.awaited.sameMessage(d) {
 		l.unpark(ln)
 	}
-	if ln.current == nil && !ln.queued && !ln.blocked() {
+	switch {
+	case ln.queued:
+		ln.waiting[0].state = WaitingForSlot
+		for _, w := range ln.waiting[1:] {
+			w.state = WaitingForBefore
+		}
+	case ln.current == nil && l.stopping:
+		l.advance(ln)
+	case ln.current == nil && !ln.blocked():
 		l.queueUp(ln)
 	}
 }

@@ -303,7 +303,7 @@ func (l *dispatcher) advance(ln *lane) {
 func (l *dispatcher) takeLoss(d *delivery) {
 	ln := d.lane
 	if ln == nil {
-		return // released, dropped or settled
+		return // released or dropped
 	}
 	i := slices.Index(ln.waiting, d) // -1: it is the current one
 	if l.fifo && !(i < 0 && ln.supersedes(d)) {

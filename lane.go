@@ -106,6 +106,19 @@ func (ln *lane) takeWaiting(i int) []*delivery {
 	return taken
 }
 
+// takeOut takes the waiting deliveries out of the lane that which picks.
+func (ln *lane) takeOut(which func(*delivery) bool) (taken []*delivery) {
+	ln.waiting = slices.DeleteFunc(ln.waiting, func(w *delivery) bool {
+		if !which(w) {
+			return false
+		}
+		w.lane = nil
+		taken = append(taken, w)
+		return true
+	})
+	return taken
+}
+
 func (d *delivery) sameMessage(other *delivery) bool {
 	return d.ID() != "" && d.ID() == other.ID()
 }

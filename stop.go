@@ -37,16 +37,21 @@ func (l *dispatcher) stop() {
 	l.stopping = true
 	l.queue.Flush()
 	var unstarted []*delivery
-	for key, ln := range l.lanes {
+	for _, ln := range l.lanes {
 		l.unpark(ln)
-		if ln.current == nil {
-			delete(l.lanes, key)
-			unstarted = append(unstarted, ln.takeWaiting(0)...)
-		} else { // copies of a message whose handler runs wait for what comes of it
-			unstarted = append(unstarted, ln.takeWaiting(ln.copies(ln.current))...)
+		l.unqueue(ln)
+		// What was handled is only deleted, and copies of a message whose handler
+		// runs wait for what comes of it.
+		unstarted = append(unstarted, ln.takeOut(func(w *delivery) bool {
+			return !w.handled && !(ln.current != nil && ln.current.sameMessage(w))
+		})...)
+		switch {
+		case ln.current == nil:
+			l.advance(ln)
+		case ln.current.state == Settling && ln.blocked():
+			l.freeSlot(ln)
 		}
 	}
-	l.ready = nil
 	l.release(unstarted)
 	if l.drainTimeout > 0 {
 		l.drainTimer.Reset(l.drainTimeout)
@@ -81,7 +86,8 @@ func (l *dispatcher) cancelAll() {
 
 // release hands deliveries back that were not started, the last of them first:
 // in that order a FIFO group comes back whole (F3). Groups go side by side, as many
-// in one request as fit.
+// in one request as fit; but one whose hold is near its end goes alone, since a
+// request may take no longer than the shortest hold in it.
 func (l *dispatcher) release(ds []*delivery) {
 	if l.fifo {
 		slices.SortStableFunc(ds, func(a, b *delivery) int { return strings.Compare(a.GroupID(), b.GroupID()) })
@@ -98,13 +104,19 @@ func (l *dispatcher) release(ds []*delivery) {
 		for l.fifo && n < len(ds) && ds[n].GroupID() == ds[0].GroupID() {
 			n++
 		}
+		group := make([]outgoing, 0, n)
+		for _, d := range slices.Backward(ds[:n]) {
+			group = append(group, outgoing{d: d, r: Result{Outcome: Released}})
+		}
+		ds = ds[n:]
+		if timeLeft(group) < min(settleLimit, l.visibility/4) {
+			l.goroutines.Go(func() { l.handBack(group) })
+			continue
+		}
 		if len(request)+n > queue.BatchSize {
 			send()
 		}
-		for _, d := range slices.Backward(ds[:n]) {
-			request = append(request, outgoing{d: d, r: Result{Outcome: Released}})
-		}
-		ds = ds[n:]
+		request = append(request, group...)
 	}
 	send()
 }

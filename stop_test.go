@@ -920,3 +920,81 @@ func TestNothingRunsAfterTheStop(t *testing.T) {
 		})
 	}
 }
+
+// A message that was handled, and whose delete was refused then, comes back by the
+// last receive of a stop, or waits for a slot when the stop comes: it is deleted,
+// not made visible for another consumer to handle it again.
+func TestStopDeletesWhatWasHandled(t *testing.T) {
+	for name, busy := range map[string]bool{"by the last receive": false, "waiting for a slot": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				f.Inject(always(deleteOp, sqstest.Fault{Code: "ValidationException", Status: 400}))
+				sub := f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+					if d.Body() == "slow" {
+						return works(30*time.Second)(ctx, d)
+					}
+					return works(time.Second)(ctx, d)
+				}, sqsub.WithVisibility(10*time.Second), sqsub.WithConcurrency(1), sqsub.WithPrefetch(5))
+				f.wait(5 * time.Second)
+				f.Inject(nil)
+				if busy {
+					f.send("slow")
+					f.wait(15 * time.Second)
+				}
+				f.stop(sub)
+				f.wantHeld()
+				if n := sub.Stats().Released; n != 0 {
+					t.Errorf("%d released", n)
+				}
+			})
+		})
+	}
+}
+
+// A copy of a message whose handler runs, which the last receive of a stop brings,
+// waits for what comes of it as one does that came before the stop.
+func TestStopKeepsALateCopyOfARunningMessage(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(f.lapse(10 * time.Second))
+		sub := f.subscribe(works(20*time.Second), sqsub.WithVisibility(10*time.Second))
+		f.wait(5 * time.Second)
+		ended := make(chan error, 1)
+		go func() { ended <- sub.Shutdown(f.Context()) }()
+		f.wait(12 * time.Second)
+		if n := len(f.receive(0)); n > 0 {
+			t.Errorf("a rival receives the message that runs here")
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		f.wantHeld()
+	})
+}
+
+// A request takes no longer than the shortest hold in it: a delivery near the end
+// of its hold must not make the release of others fail.
+func TestStopReleasesApartWhatIsNearItsEnd(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("s1")
+		sub := f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "s1" {
+				return works(29*time.Second)(ctx, d)
+			}
+			return works(time.Minute)(ctx, d)
+		}, sqsub.WithVisibility(30*time.Second), sqsub.WithMaxHold(30*time.Second), sqsub.WithConcurrency(1), sqsub.WithPrefetch(9))
+		f.wait(time.Second)
+		f.send("s2")
+		f.wait(2 * time.Second)
+		f.send("near its end")
+		f.wait(30 * time.Second)
+		f.Inject(always(changeOp, sqstest.Fault{Delay: 50 * time.Millisecond}))
+		f.send("B", "C", "D", "E")
+		f.wait(31720 * time.Millisecond)
+		f.stop(sub)
+		if n := sub.Stats().Released; n < 4 {
+			t.Errorf("%d released, want four at least: %v", n, f.Results())
+		}
+	})
+}
