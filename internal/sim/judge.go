@@ -636,7 +636,13 @@ func (l *life) deletedBy(m moment) bool {
 	return slices.ContainsFunc(l.requests, func(q *request) bool { return q.op == remove && q.granted() && q.sent.before(m) })
 }
 
-// limited reports whether a hold can have run out by its limit.
+// limited reports whether a hold can have run out by its limit. The cause of a
+// handler's context does not tell if a stop had cancelled it before.
 func (j *judge) limited() bool {
-	return slices.ContainsFunc(j.handlings, func(h *handling) bool { return errors.Is(h.cause, sqsub.ErrHoldLimit) })
+	for _, l := range j.byHandle {
+		if l.ranOut() || l.lost.is() && l.consumer.maxHold > 0 {
+			return true
+		}
+	}
+	return false
 }
