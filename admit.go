@@ -12,10 +12,9 @@ import (
 func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
 	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
 	h := newHold(sent, answered, l.visibility, l.maxHold)
-	ctx, cancel := context.WithCancelCause(l.base)
-	d.ctx, d.cancel = ctx, cancel
+	d.ctx, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
-		d.ctx = holdContext{ctx, h.limit}
+		d.ctx = holdContext{d.ctx, h.limit}
 	}
 	l.held[d] = struct{}{}
 	d.ext.start(l.Subscription, d, h)
@@ -94,5 +93,5 @@ func (l *dispatcher) key(d *delivery) string {
 	if id := d.ID(); id != "" {
 		return id
 	}
-	return d.ext.receipt
+	return d.receipt()
 }

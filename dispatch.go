@@ -24,6 +24,10 @@ type delivery struct {
 	early    *parking // it may run during that: it was sent before the message that is awaited
 	handled  bool     // its message was handled before: delete it
 
+	// These are set when it has its outcome, before the loop is told.
+	result    Result
+	succeeded bool // its handler did, whether the delete was confirmed or not
+
 	lossOnce sync.Once // reports the loss of its visibility
 }
 
@@ -50,25 +54,19 @@ type dispatcher struct {
 	ended, drained, aborted <-chan struct{}
 }
 
-// An event is what the loop is told: a returned, a settlement, a loss, a noShow,
-// a pollResult or an inspection.
+// An event is what the loop is told: a returned, a failed, a settled, a loss, a
+// noShow, a pollResult or an inspection.
 type event any
 
 type (
-	returned struct { // a handler has returned
-		d *delivery
-		// failed is set if the message is to be handed back. The answer is what
-		// has to be handed back with it.
-		failed chan<- aftermath
-	}
+	returned struct{ d *delivery } // its handler has returned, and it is going to be deleted or left alone
+	settled  struct{ d *delivery } // it has its outcome
+	loss     struct{ d *delivery } // its visibility was lost
 
-	settlement struct { // a delivery has its outcome
-		d       *delivery
-		result  Result
-		handled bool // by a handler that succeeded, whether the delete was confirmed or not
+	failed struct { // its handler has returned, and it is to be handed back
+		d     *delivery
+		after chan<- aftermath // what has to be handed back with it
 	}
-
-	loss struct{ d *delivery } // the visibility was lost
 
 	noShow struct{ p *parking } // an awaited message has not come
 
@@ -134,9 +132,12 @@ func (s *Subscription) loop(ctx context.Context) error {
 func (l *dispatcher) take(e event) {
 	switch e := e.(type) {
 	case returned:
-		l.takeReturn(e)
-	case settlement:
-		l.takeSettlement(e)
+		l.takeReturn(e.d)
+	case failed:
+		e.after <- l.fail(e.d)
+		l.takeReturn(e.d)
+	case settled:
+		l.takeSettlement(e.d)
 	case pollResult:
 		l.takePoll(e)
 	case loss:
@@ -193,14 +194,11 @@ func (l *dispatcher) start(ln *lane) {
 
 // takeReturn frees the slot of a handler that has returned. A lane with more to
 // run keeps its slot until the next can start.
-func (l *dispatcher) takeReturn(r returned) {
-	d, ln := r.d, r.d.lane
+func (l *dispatcher) takeReturn(d *delivery) {
+	ln := d.lane
 	d.state = Settling
 	l.running--
 	l.settling++
-	if r.failed != nil {
-		r.failed <- l.fail(d)
-	}
 	if ln.blocked() {
 		l.freeSlot(ln)
 	}
@@ -238,11 +236,10 @@ func (l *dispatcher) freeSlot(ln *lane) {
 
 // takeSettlement forgets a delivery that has its outcome, and lets the next of
 // its lane go on.
-func (l *dispatcher) takeSettlement(x settlement) {
-	d := x.d
+func (l *dispatcher) takeSettlement(d *delivery) {
 	delete(l.held, d)
-	if x.handled {
-		l.noteHandled(x)
+	if d.succeeded {
+		l.noteHandled(d)
 	}
 	ln := d.lane
 	if ln == nil || ln.current != d { // released, or dropped
@@ -251,9 +248,9 @@ func (l *dispatcher) takeSettlement(x settlement) {
 	ln.current = nil
 	l.settling--
 	if ln.parked != nil && ln.parked.awaited == d {
-		l.watch(ln.parked, x.result.Delay)
+		l.watch(ln.parked, d.result.Delay)
 	}
-	if l.fifo && x.result.Outcome == Unsettled {
+	if l.fifo && d.result.Outcome == Unsettled {
 		// The message is going to come back: none of its group may overtake it.
 		l.release(ln.takeWaiting(ln.copies(d)))
 	}
@@ -264,15 +261,15 @@ func (l *dispatcher) takeSettlement(x settlement) {
 // other deliveries of it that are here are only deleted, each with its own
 // receipt handle, and so are later ones, if the delete was not confirmed or may
 // have come too late.
-func (l *dispatcher) noteHandled(x settlement) {
-	if deleted := x.result.Outcome == Deleted || x.result.Outcome == Discarded; !deleted || x.result.Late {
-		l.memory.add(x.d.ID(), time.Now())
+func (l *dispatcher) noteHandled(d *delivery) {
+	if deleted := d.result.Outcome == Deleted || d.result.Outcome == Discarded; !deleted || d.result.Late {
+		l.memory.add(d.ID(), time.Now())
 	}
-	if x.d.lane == nil {
+	if d.lane == nil {
 		return
 	}
-	for _, w := range x.d.lane.waiting {
-		w.handled = w.handled || w.sameMessage(x.d)
+	for _, w := range d.lane.waiting {
+		w.handled = w.handled || w.sameMessage(d)
 	}
 }
 
@@ -332,7 +329,7 @@ func (l *dispatcher) takeLoss(d *delivery) {
 func (l *dispatcher) drop(d *delivery) {
 	l.goroutines.Go(func() {
 		d.ext.stop()
-		l.finish(d, Result{Outcome: Lost, Err: cmp.Or(d.ext.err(), errSuperseded)}, false)
+		l.finish(d, Result{Outcome: Lost, Err: cmp.Or(d.ext.err(), errSuperseded)})
 	})
 }
 

@@ -7,45 +7,38 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-
 	"github.com/sqsub/sqsub/internal/queue"
 )
 
-// An extender keeps one delivery hidden, from the receive until it is settled
-// or lost. It has a goroutine of its own while it extends, and between that a
-// timer: a stack for each of 120,000 deliveries that are held would cost more
-// memory than all else about them, and one for each that is handled at once
-// more time.
+// An extender keeps one delivery hidden, from the receive until it is settled or
+// lost. It has no goroutine of its own: a timer and the answers to its calls move
+// it on. A stack for each of 120,000 deliveries that are held would cost more
+// memory than all else about them, and one for each that is handled at once more
+// time.
 type extender struct {
-	s       *Subscription
-	d       *delivery
-	receipt string
-	lead    time.Duration // how long an extension may wait for company
+	s    *Subscription
+	d    *delivery
+	lead time.Duration // how long an extension may wait for company
+	call queue.Call    // the extension that is under way
 
 	mu         sync.Mutex // guards the following
 	hold       hold
 	extensions int
-	timer      *time.Timer // runs until the next round, unless one is under way; nil = there is no hold
-	round      *round      // under way; nil = none
+	timer      *time.Timer // fires when there is something to do; nil = there is no hold
+	calling    bool        // an extension is under way
+	telling    bool        // a loss is being told
+	failure    error       // of the last try, since the last that was granted
+	tries      int         // that have failed since then
+	again      time.Time   // not before that is another made
 	notBefore  time.Time   // no extension leaves, unless it is urgent
+	hopeless   error       // no other try is worth it: why the hold is going to be lost
 	yielded    bool        // the handler has returned
 	stopped    bool
-	warned     bool  // that the hold cannot be lengthened any more
-	cause      error // why the visibility was lost
-	deleted    bool  // an extension was told so, after the handler returned
+	quiet      chan struct{} // closed when nothing is under way any more; nil = nobody waits for that
+	warned     bool          // that the hold cannot be lengthened any more
+	cause      error         // why the visibility was lost
+	deleted    bool          // an extension was told so, after the handler returned
 }
-
-// A round is the tries to have one extension granted.
-type round struct {
-	interrupt chan struct{} // closed = do not wait any more, for company or for another try
-	done      chan struct{} // closed when it is over
-}
-
-var (
-	errInterrupted = errors.New("interrupted")
-	errSettled     = errors.New("settled")
-)
 
 const (
 	minCall = 250 * time.Millisecond
@@ -58,7 +51,7 @@ const (
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
-	e.receipt = aws.ToString(d.Message.ReceiptHandle)
+	e.call = queue.Call{Receipt: d.receipt(), Caller: e}
 	e.lead = min(s.batchDelay, h.timeout/10)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
@@ -66,7 +59,7 @@ func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.goroutines.Add(1)
-	e.timer = time.AfterFunc(time.Until(e.next()), e.run)
+	e.timer = time.AfterFunc(time.Until(e.next()), e.wake)
 }
 
 // due is when the next extension has to leave. After the handler has returned,
@@ -80,122 +73,208 @@ func (e *extender) due() time.Time {
 	return due
 }
 
-// next is when the next round begins: in time for company, or, if nothing can
-// lengthen the hold, at its end.
+// next is when there is something to do: to extend, in time for company; or, if
+// that is under way or nothing can lengthen the hold, to find it lost at its end.
 func (e *extender) next() time.Time {
-	due := e.due()
-	if e.hold.ask(due) == 0 {
+	switch due := e.due(); {
+	case e.calling, e.hopeless != nil, e.hold.ask(due) == 0:
 		return e.hold.end()
+	case e.tries > 0:
+		return e.again
+	default:
+		return due.Add(-e.lead)
 	}
-	return due.Add(-e.lead)
 }
 
-// rearm sets the timer anew. The caller holds the lock, and the timer does not
-// run.
-func (e *extender) rearm() {
-	e.s.goroutines.Add(1)
+// leaveBy is until when an extension that begins now may wait for company.
+func (e *extender) leaveBy(now time.Time) time.Time {
+	if e.tries > 0 {
+		return now.Add(min(e.lead, e.hold.end().Sub(now)/10))
+	}
+	return later(now, e.due())
+}
+
+// arm sets the timer to what is next. The caller holds the lock.
+func (e *extender) arm() {
+	if !e.timer.Stop() {
+		e.s.goroutines.Add(1)
+	}
 	e.timer.Reset(time.Until(e.next()))
 }
 
-// run is one round. The timer calls it.
-func (e *extender) run() {
-	defer e.s.goroutines.Done()
-	r := e.begin()
-	if r == nil {
-		return
-	}
-	defer close(r.done)
-	switch err := e.extend(r.interrupt); err {
-	case nil, errInterrupted:
-		e.goOn()
-	case errSettled:
-	default:
-		e.mu.Lock()
-		e.cause = err
-		e.mu.Unlock()
-		e.s.visibilityLost(e.d, err)
+func (e *extender) disarm() {
+	if e.timer != nil && e.timer.Stop() {
+		e.s.goroutines.Done()
 	}
 }
 
-// begin begins a round, unless there must not be one, or not yet.
-func (e *extender) begin() *round {
+// wake does what is due. The timer calls it.
+func (e *extender) wake() {
+	defer e.s.goroutines.Done()
+	if lost := e.proceed(); lost != nil {
+		e.tell(lost)
+	}
+}
+
+// proceed begins an extension, if it is time for one, and returns why the
+// visibility is lost, if it is.
+func (e *extender) proceed() (lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stopped {
+	if e.stopped || e.cause != nil {
 		return nil
 	}
-	if time.Now().Before(e.next()) { // it was put off when the timer had fired
-		e.rearm()
-		return nil
+	now, end := time.Now(), e.hold.end()
+	if passed(now, end) {
+		return e.lose(e.expiry())
 	}
-	e.round = &round{make(chan struct{}), make(chan struct{})}
-	return e.round
+	if !now.Before(e.next()) { // else it was put off when the timer had fired
+		leaveBy := e.leaveBy(now)
+		e.call.Timeout = e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
+		if e.call.Timeout == 0 {
+			e.hopeless = ErrHoldLimit
+		} else {
+			e.calling = true
+			e.s.queue.BeginChange(&e.call, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), e.failure)})
+		}
+	}
+	e.arm()
+	return nil
 }
 
-// goOn ends a round after which the delivery is held.
-func (e *extender) goOn() {
-	e.mu.Lock()
-	e.round = nil
-	last := e.extensions > 0 && !e.warned && e.hold.ask(e.due()) == 0
-	e.warned = e.warned || last
-	end := e.hold.end()
-	if !e.stopped {
-		e.rearm()
+// expiry is why a hold that comes to its end is lost.
+func (e *extender) expiry() error {
+	switch {
+	case e.hopeless != nil:
+		return e.hopeless
+	case e.hold.ask(e.due()) == 0:
+		return ErrHoldLimit
 	}
-	e.mu.Unlock()
+	return overdue(e.failure)
+}
+
+// Done takes the answer to an extension.
+func (e *extender) Done(sent time.Time, err error) {
+	e.s.extensionTried(e.d, Extension{Timeout: e.call.Timeout, Latency: time.Since(sent), Err: err})
+	last, end, lost := e.answered(sent, err)
 	if last {
 		e.s.lastExtension(e.d, end)
+	}
+	if lost != nil {
+		e.tell(lost)
+	}
+}
+
+// answered takes note of the answer to an extension. It reports whether that was
+// the last that the hold allows, when it ends, and why it is lost, if it is.
+func (e *extender) answered(sent time.Time, err error) (last bool, end time.Time, lost error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer e.hush()
+	e.calling = false
+	now, end := time.Now(), e.hold.end()
+	if e.cause != nil {
+		return false, end, nil // it was lost meanwhile
+	}
+	switch kind := queue.Classify(err); {
+	case err == nil && passed(now, end): // it proves nothing (V8)
+		return false, end, e.lose(overdue(errors.New("an extension was answered too late")))
+	case err == nil:
+		e.hold = e.hold.extended(sent, e.call.Timeout)
+		e.extensions++
+		e.failure, e.tries = nil, 0
+		last = !e.warned && e.hold.ask(e.due()) == 0
+		e.warned = e.warned || last
+	case kind == queue.Gone && (e.yielded || e.stopped):
+		// Most likely the delete has overtaken the extension (B016, B018), and the
+		// answer to that tells what has become of the message.
+		e.deleted = queue.IsDeleted(err)
+		e.disarm()
+		return false, end, nil
+	case kind == queue.Gone:
+		return false, end, e.lose(fmt.Errorf("%w: %w", ErrVisibilityLost, err))
+	case kind == queue.Limit: // not a loss: what was granted before still stands (V6)
+		e.hopeless = ErrHoldLimit
+	case kind == queue.Invalid:
+		e.hopeless = overdue(err)
+	default:
+		left := end.Sub(now)
+		e.failure = err
+		e.again = earlier(now.Add(retryPause(left, e.tries)), end)
+		e.tries++
+	}
+	if !e.stopped {
+		e.arm()
+	}
+	return last, e.hold.end(), nil
+}
+
+// lose ends the hold. The caller has to tell, without the lock.
+func (e *extender) lose(cause error) error {
+	e.cause, e.telling = cause, true
+	e.disarm()
+	return cause
+}
+
+func (e *extender) tell(lost error) {
+	e.s.visibilityLost(e.d, lost)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.telling = false
+	e.hush()
+}
+
+// hush lets go who waits until nothing is under way.
+func (e *extender) hush() {
+	if e.quiet != nil && !e.calling && !e.telling {
+		close(e.quiet)
+		e.quiet = nil
 	}
 }
 
 // yield says that the handler has returned: the hold goes on, but an extension
 // that has not left yet is put off for a quarter of the timeout.
-func (e *extender) yield() {
+func (e *extender) yield(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.yielded = true
 	due := e.due()
-	e.notBefore = time.Now().Add(e.hold.timeout / 4)
-	if e.round == nil && e.due().Equal(due) {
+	e.notBefore = now.Add(e.hold.timeout / 4)
+	switch {
+	case e.timer == nil, e.cause != nil:
+		return
+	case e.calling:
+		if !e.call.Withdraw() {
+			return // the answer sets the timer
+		}
+		e.calling = false
+	case e.tries == 0 && e.due().Equal(due):
 		return // it is not due before that anyway
 	}
-	if e.disarm() {
-		e.rearm()
-	}
+	e.failure, e.tries = nil, 0
+	e.arm()
 }
 
 // stop ends the extender. It returns when no extension is under way any more,
 // since one that is overtaken by a delay would undo it (V13).
 func (e *extender) stop() {
-	e.mu.Lock()
-	e.stopped = true
-	e.disarm()
-	r := e.round
-	e.mu.Unlock()
-	if r != nil {
-		<-r.done
+	if quiet := e.halt(); quiet != nil {
+		<-quiet
 	}
 }
 
-// disarm stops the timer, or interrupts the round. It reports whether the timer
-// ran. The caller holds the lock.
-func (e *extender) disarm() bool {
-	if e.timer == nil {
-		return false
+// halt ends the extender. If an extension is under way, or a loss is being told,
+// the channel is closed when that is over; else it is nil.
+func (e *extender) halt() (quiet <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopped = true
+	e.disarm()
+	e.calling = e.calling && !e.call.Withdraw()
+	if (e.calling || e.telling) && e.quiet == nil {
+		e.quiet = make(chan struct{})
 	}
-	if e.round != nil {
-		select {
-		case <-e.round.interrupt:
-		default:
-			close(e.round.interrupt)
-		}
-		return false
-	}
-	if e.timer.Stop() {
-		e.s.goroutines.Done()
-		return true
-	}
-	return false // it has fired, and run is about to look
+	return e.quiet
 }
 
 // err is why the visibility was lost, or nil while the hold lasts. It asks the
@@ -206,10 +285,7 @@ func (e *extender) err() error {
 	if e.cause != nil || e.hold.timeout == 0 || !passed(time.Now(), e.hold.end()) {
 		return e.cause
 	}
-	if e.hold.ask(e.due()) == 0 {
-		return ErrHoldLimit
-	}
-	return overdue(nil)
+	return e.expiry()
 }
 
 func (e *extender) hasWarned() bool {
@@ -230,87 +306,6 @@ func (e *extender) current() (h hold, extensions int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.hold, e.extensions
-}
-
-// extend has one extension granted. It returns an ErrVisibilityLost when the
-// hold is over.
-func (e *extender) extend(interrupt <-chan struct{}) error {
-	e.mu.Lock()
-	h, due := e.hold, e.due() // only a round changes the hold
-	e.mu.Unlock()
-	end := h.end()
-	var failure error
-	for try := 0; ; try++ {
-		now := time.Now()
-		leaveBy := later(now, due)
-		ask := h.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
-		switch {
-		case ask == 0:
-			return runOut(end, interrupt, ErrHoldLimit)
-		case passed(now, end):
-			return overdue(failure)
-		}
-		sent, err := e.s.queue.Change(e.receipt, ask, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), failure), Withdrawn: interrupt})
-		if err == queue.ErrWithdrawn {
-			return errInterrupted
-		}
-		e.s.extensionTried(e.d, Extension{Timeout: ask, Latency: time.Since(sent), Err: err})
-		if err == nil {
-			return e.granted(sent, ask, end)
-		}
-		failure = err
-		switch queue.Classify(err) {
-		case queue.Gone:
-			return e.gone(err)
-		case queue.Limit: // not a loss: what was granted before still stands (V6)
-			return runOut(end, interrupt, ErrHoldLimit)
-		case queue.Invalid: // another try would not help
-			return runOut(end, interrupt, overdue(failure))
-		}
-		now = time.Now()
-		left := end.Sub(now)
-		again := earlier(now.Add(retryPause(left, try)), end)
-		due = again.Add(min(e.lead, left/10))
-		if !sleepUntil(again, interrupt) {
-			return errInterrupted
-		}
-	}
-}
-
-// granted takes note of an extension that SQS has granted. If the hold was over
-// by then it proves nothing (V8).
-func (e *extender) granted(sent time.Time, timeout time.Duration, end time.Time) error {
-	if passed(time.Now(), end) {
-		return overdue(errors.New("an extension was answered too late"))
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.hold = e.hold.extended(sent, timeout)
-	e.extensions++
-	return nil
-}
-
-// gone says what it means that SQS does not know the receipt handle any more.
-// After the handler has returned it is most likely that the delete has overtaken
-// the extension (B016, B018), and the answer to that tells what has become of the
-// message.
-func (e *extender) gone(err error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.yielded || e.stopped {
-		e.deleted = queue.IsDeleted(err)
-		return errSettled
-	}
-	return fmt.Errorf("%w: %w", ErrVisibilityLost, err)
-}
-
-// runOut waits for the end of a hold that cannot be lengthened, and returns the
-// cause then.
-func runOut(end time.Time, interrupt <-chan struct{}, cause error) error {
-	if !sleepUntil(end, interrupt) {
-		return errInterrupted
-	}
-	return cause
 }
 
 func overdue(failure error) error {
@@ -336,18 +331,6 @@ func callLimit(left time.Duration, failure error) time.Duration {
 // tries.
 func retryPause(left time.Duration, try int) time.Duration {
 	return max(retryBase, backoff(2*retryBase, min(retryMax, left/5), try))
-}
-
-// sleepUntil waits until t. It is false if it was interrupted.
-func sleepUntil(t time.Time, interrupt <-chan struct{}) bool {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-interrupt:
-		return false
-	}
 }
 
 // A holdContext is a handler's context: its deadline is the limit of the hold.

@@ -15,7 +15,7 @@ func (s *Subscription) handle(d *delivery) {
 		s.visibilityLost(d, lost)
 		s.events <- returned{d: d}
 		d.ext.stop()
-		s.finish(d, Result{Outcome: Lost, Err: lost}, false)
+		s.finish(d, Result{Outcome: Lost, Err: lost})
 		return
 	}
 	started, ended := time.Now(), false
@@ -105,5 +105,5 @@ func (s *Subscription) exit(d *delivery, ran time.Duration) {
 	s.log.Error("handler called runtime.Goexit: the message comes back when its visibility timeout lapses", d.attrs()...)
 	s.events <- returned{d: d}
 	d.ext.stop()
-	s.finish(d, Result{Outcome: Unsettled, Duration: ran}, false)
+	s.finish(d, Result{Outcome: Unsettled, Duration: ran})
 }

@@ -68,9 +68,8 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 	}
 }
 
-// finish is the end of a delivery: it has its outcome. handled = its handler
-// succeeded, or discarded it.
-func (s *Subscription) finish(d *delivery, r Result, handled bool) {
+// finish is the end of a delivery: it has its outcome.
+func (s *Subscription) finish(d *delivery, r Result) {
 	d.cancel(nil)
 	switch r.Outcome {
 	case Deleted:
@@ -96,5 +95,6 @@ func (s *Subscription) finish(d *delivery, r Result, handled bool) {
 	if f := s.hooks.Finished; f != nil {
 		f(&d.Delivery, r)
 	}
-	s.events <- settlement{d, r, handled}
+	d.result = r
+	s.events <- settled{d}
 }

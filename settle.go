@@ -14,10 +14,6 @@ const (
 	// settleLimit is how long one delete or delay may take.
 	settleLimit = 5 * time.Second
 
-	// lateLimit is for how long the delete of a message is tried whose visibility
-	// was lost: nothing keeps it from another consumer any more.
-	lateLimit = 30 * time.Second
-
 	// stopTries is how often a call is tried when a stop has run out of time.
 	stopTries = 2
 
@@ -26,50 +22,10 @@ const (
 	followersBehind = 2 * time.Second
 )
 
-// remove deletes a message that is done with. The extender goes on until the
-// delete is confirmed.
-func (s *Subscription) remove(d *delivery, r Result) {
-	d.ext.yield()
-	want, inTime := r.Outcome, false
-	var lostAt time.Time
-	for try := 0; ; try++ {
-		lost := d.ext.err()
-		if lost != nil && lostAt.IsZero() {
-			lostAt = time.Now()
-		}
-		err := s.queue.Delete(d.ext.receipt, queue.Deadline{LeaveBy: s.company(d, lost != nil || try > 0), Limit: settleLimit})
-		if err == nil {
-			r.Outcome, r.Late = want, lost != nil && !inTime
-			break
-		}
-		inTime = inTime || lost == nil && queue.Unsure(err) // it may have been this one
-		if inTime && d.ext.isDeleted() {
-			r.Outcome = want
-			break
-		}
-		kind := queue.Classify(err)
-		r.Outcome = Unsettled
-		if kind == queue.Gone { // D4, D5
-			s.visibilityLost(d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
-			r.Outcome = Lost
-		}
-		final := kind == queue.Gone || kind == queue.Invalid
-		tooLate := lost != nil && time.Since(lostAt) > lateLimit
-		if final || tooLate || !s.pause(backoff(retryBase, lateLimit/3, try), try) {
-			s.log.Error("a message was handled but not deleted: it may be delivered again", d.attrs("error", err)...)
-			r.Err = errors.Join(r.Err, err)
-			break
-		}
-	}
-	d.ext.stop()
-	s.finish(d, r, true)
-}
-
 // company is until when a delete or a delay may wait for others. A FIFO queue's
 // never does: the next of its group waits for it. Nor does a second try, or one
 // whose hold is near its end.
-func (s *Subscription) company(d *delivery, urgent bool) time.Time {
-	now := time.Now()
+func (s *Subscription) company(d *delivery, now time.Time, urgent bool) time.Time {
 	if s.fifo || urgent {
 		return now
 	}
@@ -83,13 +39,13 @@ func (s *Subscription) company(d *delivery, urgent bool) time.Time {
 // fail hands a message back whose handler failed, and what must not overtake it.
 func (s *Subscription) fail(d *delivery, r Result) {
 	after := make(chan aftermath, 1)
-	s.events <- returned{d: d, failed: after}
+	s.events <- failed{d, after}
 	rest := <-after
 	s.logFailure(d, r)
 	if rest.superseded {
 		d.ext.stop()
 		r.Outcome, r.Delay = Lost, 0
-		s.finish(d, r, false)
+		s.finish(d, r)
 		return
 	}
 	// Too many groups wait for a failed message already (see parking). SQS hands
@@ -181,7 +137,7 @@ func (s *Subscription) givenUp(o outgoing) bool {
 	}
 	o.r.Outcome, o.r.Delay = Lost, 0
 	o.r.Err = cmp.Or(o.r.Err, lost)
-	s.finish(o.d, o.r, false)
+	s.finish(o.d, o.r)
 	return true
 }
 
@@ -194,14 +150,14 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 	for i, o := range back {
 		h, _ := o.d.ext.current()
 		limit = min(limit, callLimit(h.end().Sub(now), nil))
-		changes[i] = queue.Change{Receipt: o.d.ext.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
+		changes[i] = queue.Change{Receipt: o.d.receipt(), Timeout: h.clip(now, o.r.Delay), By: h.end()}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
 		}
 		back[i].r.Delay = changes[i].Timeout
 	}
 	if len(back) == 1 && !s.fifo {
-		_, err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(back[0].d, try > 0), Limit: limit})
+		err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(back[0].d, now, try > 0), Limit: limit})
 		return []error{err}
 	}
 	return s.queue.ChangeAll(changes, limit, s.fifo)
@@ -210,14 +166,14 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 // handedBack takes note of one try. It reports whether another is worth it.
 func (s *Subscription) handedBack(o outgoing, err error) bool {
 	if err == nil {
-		s.finish(o.d, o.r, false)
+		s.finish(o.d, o.r)
 		return false
 	}
 	switch queue.Classify(err) {
 	case queue.Gone:
 		s.visibilityLost(o.d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
 		o.r.Outcome, o.r.Delay = Lost, 0
-		s.finish(o.d, o.r, false)
+		s.finish(o.d, o.r)
 		return false
 	case queue.Limit, queue.Invalid:
 		s.unsettled(o, err)
@@ -231,7 +187,7 @@ func (s *Subscription) unsettled(o outgoing, err error) {
 	s.log.Error("a message could not be handed back: it comes back when its visibility timeout lapses", o.d.attrs("error", err)...)
 	o.r.Outcome, o.r.Delay = Unsettled, 0
 	o.r.Err = errors.Join(o.r.Err, err)
-	s.finish(o.d, o.r, false)
+	s.finish(o.d, o.r)
 }
 
 // timeLeft is how long all of the deliveries are still held.

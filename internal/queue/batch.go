@@ -12,36 +12,51 @@ import (
 // and for many hung requests beside those that work.
 const maxSenders = 256
 
-// An entry is one delete or change on its way.
-type entry struct {
-	receipt  string
-	timeout  time.Duration
-	leaveBy  time.Time   // how long it may wait for company
-	deadline time.Time   // when its result has to be there
-	result   chan result // buffered: a sender never waits for the caller
+// A Call is one delete or one change. It may be made again when it is over. From
+// its beginning until then it is not to be copied or modified.
+type Call struct {
+	Receipt string
+	Timeout time.Duration // of a change, in whole seconds: when the message is visible again
+	Caller  Caller
+
+	batcher  *batcher
+	leaveBy  time.Time // how long it may wait for company
+	deadline time.Time // when its result has to be there
 
 	// Guarded by the batcher's lock.
-	taken bool // by a sender: there will be a result
-	dead  bool // nobody waits for it any more
+	taken     bool // by a sender: there will be a result
+	withdrawn bool
 }
 
-type result struct {
-	sent time.Time
-	err  error
+// A Caller is told how a call went: once, unless the call was withdrawn. sent is
+// when the request was. Done runs on the goroutine that sent it, and holds up the
+// other callers of its batch.
+type Caller interface {
+	Done(sent time.Time, err error)
 }
+
+// A Deadline bounds one call.
+type Deadline struct {
+	LeaveBy time.Time     // how long it may wait for company; a time past = leave now
+	Limit   time.Duration // how long it may take from then on
+}
+
+// Withdraw takes a call back, so that there will be no result. It is false if it
+// is too late for that.
+func (c *Call) Withdraw() bool { return c.batcher.withdraw(c) }
 
 // A batcher gathers entries into batches. A full batch leaves at once, any other
-// when its first entry may wait no longer, with all that has come by the time that
+// when its first Call may wait no longer, with all that has come by the time that
 // a sender takes it. The lock is held for list operations only.
 type batcher struct {
-	size int            // of a full batch
-	send func([]*entry) // sends one batch and puts a result into each of its entries
+	size int           // of a full batch
+	send func([]*Call) // sends one batch and tells each of its callers
 
 	mu       sync.Mutex
 	wake     *sync.Cond  // senders wait for work, or the end
-	pending  []*entry    // in the order they came
+	pending  []*Call     // in the order they came
 	owed     int         // batches of them that are full or due
-	ready    [][]*entry  // batches that are to leave as they are
+	ready    [][]*Call   // batches that are to leave as they are
 	timer    *time.Timer // fires when the first of pending is due that is not owed
 	fires    time.Time   // when that is
 	senders  int
@@ -52,80 +67,56 @@ type batcher struct {
 	running sync.WaitGroup // senders and timers
 }
 
-func newBatcher(size int, send func([]*entry)) *batcher {
+func newBatcher(size int, send func([]*Call)) *batcher {
 	b := &batcher{size: size, send: send}
 	b.wake = sync.NewCond(&b.mu)
 	return b
 }
 
-// do sends e in company and returns its result, at its deadline at the latest.
-func (b *batcher) do(e *entry, d Deadline) result {
+// begin sends c in company.
+func (b *batcher) begin(c *Call, d Deadline) {
 	now := time.Now()
-	e.leaveBy = d.LeaveBy
-	e.deadline = now.Add(max(0, d.LeaveBy.Sub(now)) + d.Limit)
-	e.result = make(chan result, 1)
-	b.add(e)
-	return b.await(e, d.Withdrawn)
-}
-
-// await returns the result of e. It gives up an entry that has not left when it
-// is withdrawn or its deadline comes; one that has left has its result by then.
-func (b *batcher) await(e *entry, withdrawn <-chan struct{}) result {
-	select {
-	case r := <-e.result:
-		return r
-	default:
-	}
-	timer := time.NewTimer(time.Until(e.deadline))
-	defer timer.Stop()
-	var err error
-	select {
-	case r := <-e.result:
-		return r
-	case <-withdrawn:
-		err = ErrWithdrawn
-	case <-timer.C:
-		err = errNoSender
-	}
-	if b.giveUp(e) {
-		return result{time.Now(), err}
-	}
-	return <-e.result
+	c.batcher, c.taken, c.withdrawn = b, false, false
+	c.leaveBy = d.LeaveBy
+	c.deadline = now.Add(max(0, d.LeaveBy.Sub(now)) + d.Limit)
+	b.add(c, now)
 }
 
 // now sends a batch as it is.
-func (b *batcher) now(batch []*entry) {
+func (b *batcher) now(batch []*Call) {
+	for _, c := range batch {
+		c.batcher = b
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ready = append(b.ready, batch)
 	b.employ()
 }
 
-func (b *batcher) add(e *entry) {
+func (b *batcher) add(c *Call, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pending = append(b.pending, e)
+	b.pending = append(b.pending, c)
 	switch {
-	case b.flushing || !e.leaveBy.After(time.Now()):
+	case b.flushing || !c.leaveBy.After(now):
 		b.oweAll()
 	case len(b.pending) >= (b.owed+1)*b.size:
 		b.owed++
 		b.employ()
 		b.rearm()
-	case b.timer == nil || e.leaveBy.Before(b.fires):
-		b.arm(e.leaveBy)
+	case b.timer == nil || c.leaveBy.Before(b.fires):
+		b.arm(c.leaveBy)
 	}
 }
 
-// giveUp takes e back. It is false if a sender has it.
-func (b *batcher) giveUp(e *entry) bool {
+func (b *batcher) withdraw(c *Call) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.taken {
+	if c.taken {
 		return false
 	}
-	e.dead = true
-	if i := slices.Index(b.pending, e); i >= 0 {
+	c.withdrawn = true
+	if i := slices.Index(b.pending, c); i >= 0 {
 		b.pending = slices.Delete(b.pending, i, i+1)
 		b.rearm()
 	}
@@ -175,9 +166,12 @@ func (b *batcher) employ() {
 
 func (b *batcher) sender() {
 	for {
-		batch, ok := b.next()
+		batch, late, ok := b.next()
 		if !ok {
 			return
+		}
+		for _, c := range late {
+			c.Caller.Done(time.Now(), errNoSender)
 		}
 		if len(batch) > 0 {
 			b.send(batch)
@@ -185,32 +179,48 @@ func (b *batcher) sender() {
 	}
 }
 
-// next waits for a batch to send and takes it, less the entries that were given
-// up meanwhile. It is false at the end.
-func (b *batcher) next() (batch []*entry, ok bool) {
+// next waits for a batch to send and takes it, less what was withdrawn meanwhile,
+// and apart from that what waited beyond its deadline. It is false at the end.
+func (b *batcher) next() (batch, late []*Call, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.ready) == 0 && b.owed == 0 {
 		if b.closed {
-			return nil, false
+			return nil, nil, false
 		}
 		b.idle++
 		b.wake.Wait()
 	}
 	if len(b.ready) > 0 {
-		batch = slices.DeleteFunc(b.ready[0], func(e *entry) bool { return e.dead })
+		batch, late = leaving(b.ready[0])
 		b.ready = slices.Delete(b.ready, 0, 1)
-	} else {
-		n := min(b.size, len(b.pending))
-		batch = slices.Clone(b.pending[:n])
-		b.pending = slices.Delete(b.pending, 0, n)
-		b.owed--
-		b.rearm()
+		return batch, late, true
 	}
-	for _, e := range batch {
-		e.taken = true
+	n := min(b.size, len(b.pending))
+	batch, late = leaving(b.pending[:n])
+	b.pending = slices.Delete(b.pending, 0, n)
+	b.owed--
+	b.rearm()
+	return batch, late, true
+}
+
+// leaving marks calls as taken, and parts those that are in time from those that
+// are late.
+func leaving(calls []*Call) (batch, late []*Call) {
+	now := time.Now()
+	batch = make([]*Call, 0, len(calls))
+	for _, c := range calls {
+		switch {
+		case c.withdrawn:
+			continue
+		case now.Before(c.deadline):
+			batch = append(batch, c)
+		default:
+			late = append(late, c)
+		}
+		c.taken = true
 	}
-	return batch, true
+	return batch, late
 }
 
 // rearm sets the timer to the first time at which one of pending is due that is

@@ -242,19 +242,13 @@ func TestFlushSendsAtOnceAndFromThenOn(t *testing.T) {
 func TestNoEmptyRequest(t *testing.T) {
 	w := &wire{}
 	batching(t, w, func(t *testing.T, q *Queue) {
-		gone := make(chan struct{})
-		var all sync.WaitGroup
 		for i := range 3 {
-			all.Go(func() {
-				_, err := q.Change(strconv.Itoa(i), time.Minute, Deadline{LeaveBy: time.Now().Add(time.Second), Limit: time.Second, Withdrawn: gone})
-				if !errors.Is(err, ErrWithdrawn) {
-					t.Errorf("change %d: %v, want ErrWithdrawn", i, err)
-				}
-			})
+			c := &Call{Receipt: strconv.Itoa(i), Timeout: time.Minute, Caller: make(reply, 1)}
+			q.BeginChange(c, Deadline{LeaveBy: time.Now().Add(time.Second), Limit: time.Second})
+			if !c.Withdraw() {
+				t.Errorf("change %d cannot be withdrawn", i)
+			}
 		}
-		synctest.Wait()
-		close(gone)
-		all.Wait()
 		time.Sleep(2 * time.Second) // past the time at which they were due
 		q.Flush()
 		if errs := q.ChangeAll(nil, time.Second, true); len(errs) != 0 {
@@ -268,22 +262,16 @@ func TestWithdrawnEntryLeavesTheOthersTheirTime(t *testing.T) {
 	w := &wire{}
 	batching(t, w, func(t *testing.T, q *Queue) {
 		start := time.Now()
-		gone := make(chan struct{})
-		var all sync.WaitGroup
-		all.Go(func() {
-			err := q.deletes.do(&entry{receipt: "withdrawn"}, Deadline{LeaveBy: start.Add(time.Second), Limit: time.Second, Withdrawn: gone}).err
-			if !errors.Is(err, ErrWithdrawn) || time.Since(start) != 500*time.Millisecond {
-				t.Errorf("withdrawn: %v after %v", err, time.Since(start))
+		withdrawn := &Call{Receipt: "withdrawn", Caller: make(reply, 1)}
+		q.BeginDelete(withdrawn, Deadline{LeaveBy: start.Add(time.Second), Limit: time.Second})
+		time.AfterFunc(500*time.Millisecond, func() {
+			if !withdrawn.Withdraw() {
+				t.Error("cannot be withdrawn after half of its time")
 			}
 		})
-		all.Go(func() {
-			if err := q.Delete("kept", Deadline{LeaveBy: start.Add(2 * time.Second), Limit: time.Second}); err != nil || time.Since(start) != 2*time.Second {
-				t.Errorf("kept: %v after %v, want none after 2s", err, time.Since(start))
-			}
-		})
-		time.Sleep(500 * time.Millisecond)
-		close(gone)
-		all.Wait()
+		if err := q.Delete("kept", Deadline{LeaveBy: start.Add(2 * time.Second), Limit: time.Second}); err != nil || time.Since(start) != 2*time.Second {
+			t.Errorf("kept: %v after %v, want none after 2s", err, time.Since(start))
+		}
 	})
 	w.wantSizes(t, 1)
 	if r := w.requests[0]; r.batch || r.receipts[0] != "kept" {
@@ -295,10 +283,15 @@ func TestWithdrawnEntryLeavesTheOthersTheirTime(t *testing.T) {
 func TestWithdrawTooLate(t *testing.T) {
 	w := &wire{latency: time.Second}
 	batching(t, w, func(t *testing.T, q *Queue) {
-		gone := make(chan struct{})
-		time.AfterFunc(500*time.Millisecond, func() { close(gone) })
 		start := time.Now()
-		err := q.deletes.do(&entry{receipt: "r"}, Deadline{LeaveBy: start, Limit: 10 * time.Second, Withdrawn: gone}).err
+		answer := make(reply, 1)
+		c := &Call{Receipt: "r", Caller: answer}
+		q.BeginDelete(c, Deadline{LeaveBy: start, Limit: 10 * time.Second})
+		time.Sleep(500 * time.Millisecond)
+		if c.Withdraw() {
+			t.Error("withdrawn after it had left")
+		}
+		err := <-answer
 		if err != nil || time.Since(start) != time.Second {
 			t.Errorf("%v after %v, want the answer after 1s", err, time.Since(start))
 		}
@@ -339,13 +332,13 @@ func TestEachEntryHasItsOwnOutcome(t *testing.T) {
 	}
 	// Receipts get their ids by position, so they have to be sent in order.
 	batching(t, w, func(t *testing.T, q *Queue) {
-		batch := make([]*entry, BatchSize)
+		batch := make([]*Call, BatchSize)
 		for i := range batch {
-			batch[i] = &entry{receipt: strconv.Itoa(i), deadline: time.Now().Add(time.Second), result: make(chan result, 1)}
+			batch[i] = &Call{Receipt: strconv.Itoa(i), deadline: time.Now().Add(time.Second), Caller: make(reply, 1)}
 		}
 		q.deletes.now(batch)
-		for i, e := range batch {
-			err := (<-e.result).err
+		for i, c := range batch {
+			err := <-c.Caller.(reply)
 			kind := Classify(err)
 			switch {
 			case i == 3 && err != nil && kind == Transient:
@@ -503,15 +496,17 @@ func TestNoEntryIsLostOrSentTwice(t *testing.T) {
 		for i := range n {
 			all.Go(func() {
 				time.Sleep(time.Duration(i%97) * time.Millisecond)
-				gone := make(chan struct{})
+				answer := make(reply, 1)
+				c := &Call{Receipt: strconv.Itoa(i), Caller: answer}
+				q.BeginDelete(c, Deadline{LeaveBy: time.Now().Add(time.Duration(i%5) * time.Millisecond), Limit: time.Minute})
 				if i%3 == 0 {
-					time.AfterFunc(time.Duration(i%7)*time.Millisecond, func() { close(gone) })
+					time.Sleep(time.Duration(i%7) * time.Millisecond)
+					if withdrawn[i] = c.Withdraw(); withdrawn[i] {
+						return
+					}
 				}
-				d := Deadline{LeaveBy: time.Now().Add(time.Duration(i%5) * time.Millisecond), Limit: time.Minute, Withdrawn: gone}
-				err := q.deletes.do(&entry{receipt: strconv.Itoa(i)}, d).err
-				withdrawn[i] = errors.Is(err, ErrWithdrawn)
-				if err != nil && !withdrawn[i] {
-					t.Errorf("entry %d: %v", i, err)
+				if err := <-answer; err != nil {
+					t.Errorf("call %d: %v", i, err)
 				}
 			})
 		}

@@ -140,30 +140,59 @@ var (
 	errNoResult = errors.New("the batch answer names the entry neither as successful nor as failed") // B080
 )
 
-// A Deadline bounds one call.
-type Deadline struct {
-	LeaveBy   time.Time       // how long it may wait for company; a time past = leave now
-	Limit     time.Duration   // how long it may take from then on
-	Withdrawn <-chan struct{} // closed = forget it, if it has not left
-}
-
-// ErrWithdrawn is the result of a call that was withdrawn before it left.
-var ErrWithdrawn = errors.New("withdrawn before it was sent")
-
 var errTooLate = errors.New("its time was over before it could be sent")
 
 var errNoSender = fmt.Errorf("%d calls are under way and none has ended in time", maxSenders)
 
-// Delete deletes the message behind receipt.
+// BeginDelete deletes the message behind c's receipt handle.
+func (q *Queue) BeginDelete(c *Call, d Deadline) { q.deletes.begin(c, d) }
+
+// BeginChange makes the message behind c's receipt handle visible again after
+// c's timeout.
+func (q *Queue) BeginChange(c *Call, d Deadline) { q.changes.begin(c, d) }
+
+// Delete deletes the message behind receipt and waits until that is done.
 func (q *Queue) Delete(receipt string, d Deadline) error {
-	return q.deletes.do(&entry{receipt: receipt}, d).err
+	reply := make(reply, 1)
+	c := &Call{Receipt: receipt, Caller: reply}
+	q.BeginDelete(c, d)
+	return reply.await(c)
 }
 
-// Change makes the message behind receipt visible again after timeout, in
-// whole seconds. It returns when the request was sent.
-func (q *Queue) Change(receipt string, timeout time.Duration, d Deadline) (sent time.Time, err error) {
-	r := q.changes.do(&entry{receipt: receipt, timeout: timeout}, d)
-	return r.sent, r.err
+// Change makes the message behind receipt visible again after timeout, in whole
+// seconds, and waits until that is done.
+func (q *Queue) Change(receipt string, timeout time.Duration, d Deadline) error {
+	reply := make(reply, 1)
+	c := &Call{Receipt: receipt, Timeout: timeout, Caller: reply}
+	q.BeginChange(c, d)
+	return reply.await(c)
+}
+
+// A reply is the caller of one call that waits for it. It is buffered, so that a
+// sender never waits.
+type reply chan error
+
+func (r reply) Done(_ time.Time, err error) { r <- err }
+
+// await returns the result of a call, at its deadline at the latest: one that has
+// not left then is given up, and one that has left has its result.
+func (r reply) await(c *Call) error {
+	select {
+	case err := <-r:
+		return err
+	default:
+	}
+	timer := time.NewTimer(time.Until(c.deadline))
+	defer timer.Stop()
+	select {
+	case err := <-r:
+		return err
+	case <-timer.C:
+	}
+	if c.Withdraw() {
+		return errNoSender
+	}
+	return <-r
 }
 
 // A Change is one message to be made visible again after Timeout. It is not sent
@@ -178,28 +207,28 @@ type Change struct {
 // longer than limit. In order means that a request waits for the one before.
 // The errors are those of the changes, by position.
 func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) []error {
-	entries := make([]*entry, len(changes))
+	calls := make([]*Call, len(changes))
 	for i, c := range changes {
-		entries[i] = &entry{receipt: c.Receipt, timeout: c.Timeout, result: make(chan result, 1)}
+		calls[i] = &Call{Receipt: c.Receipt, Timeout: c.Timeout, Caller: make(reply, 1)}
 	}
 	errs := make([]error, 0, len(changes))
-	await := func(entries []*entry) {
-		for _, e := range entries {
-			errs = append(errs, q.changes.await(e, nil).err)
+	await := func(calls []*Call) {
+		for _, c := range calls {
+			errs = append(errs, c.Caller.(reply).await(c))
 		}
 	}
-	for batch := range slices.Chunk(entries, q.changes.size) {
+	for batch := range slices.Chunk(calls, q.changes.size) {
 		now := time.Now()
-		var inTime []*entry
-		for _, e := range batch {
+		var inTime []*Call
+		for _, c := range batch {
 			by := changes[0].By
 			changes = changes[1:]
+			c.deadline = earlier(now.Add(limit), by)
 			if !now.Before(by) {
-				e.result <- result{now, errTooLate}
+				c.Caller.Done(now, errTooLate)
 				continue
 			}
-			e.deadline = earlier(now.Add(limit), by)
-			inTime = append(inTime, e)
+			inTime = append(inTime, c)
 		}
 		if len(inTime) > 0 {
 			q.changes.now(inTime)
@@ -209,7 +238,7 @@ func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) [
 		}
 	}
 	if !inOrder {
-		await(entries)
+		await(calls)
 	}
 	return errs
 }
@@ -217,11 +246,11 @@ func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) [
 // A batchCall sends a batch request and returns the two lists of its answer.
 type batchCall func(ctx context.Context) (ok []*string, failed []types.BatchResultErrorEntry, err error)
 
-func (q *Queue) sendDeletes(batch []*entry) {
+func (q *Queue) sendDeletes(batch []*Call) {
 	q.sendBatch("DeleteMessage", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.DeleteMessageBatchRequestEntry, len(batch))
-		for i, e := range batch {
-			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &e.receipt}
+		for i, c := range batch {
+			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &c.Receipt}
 		}
 		out, err := q.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -234,16 +263,16 @@ func (q *Queue) sendDeletes(batch []*entry) {
 	})
 }
 
-func (q *Queue) sendDelete(ctx context.Context, e *entry) error {
-	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: &e.receipt}, withoutRetries)
+func (q *Queue) sendDelete(ctx context.Context, c *Call) error {
+	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: &c.Receipt}, withoutRetries)
 	return err
 }
 
-func (q *Queue) sendChanges(batch []*entry) {
+func (q *Queue) sendChanges(batch []*Call) {
 	q.sendBatch("ChangeMessageVisibility", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))
-		for i, e := range batch {
-			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &e.receipt, VisibilityTimeout: seconds(e.timeout)}
+		for i, c := range batch {
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &c.Receipt, VisibilityTimeout: seconds(c.Timeout)}
 		}
 		out, err := q.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -256,9 +285,9 @@ func (q *Queue) sendChanges(batch []*entry) {
 	})
 }
 
-func (q *Queue) sendChange(ctx context.Context, e *entry) error {
+func (q *Queue) sendChange(ctx context.Context, c *Call) error {
 	_, err := q.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-		QueueUrl: q.url, ReceiptHandle: &e.receipt, VisibilityTimeout: seconds(e.timeout),
+		QueueUrl: q.url, ReceiptHandle: &c.Receipt, VisibilityTimeout: seconds(c.Timeout),
 	}, withoutRetries)
 	return err
 }
@@ -266,7 +295,7 @@ func (q *Queue) sendChange(ctx context.Context, e *entry) error {
 // sendBatch sends a batch and gives each entry its result. A batch that SQS
 // refused as a whole for its form is sent again one by one: one bad entry may
 // be the reason, or a server that knows no batches (B206).
-func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context, *entry) error, call batchCall) {
+func (q *Queue) sendBatch(op string, batch []*Call, single func(context.Context, *Call) error, call batchCall) {
 	if len(batch) == 1 {
 		q.sendSingle(op, batch[0], single)
 		return
@@ -280,25 +309,25 @@ func (q *Queue) sendBatch(op string, batch []*entry, single func(context.Context
 		q.called(op, answerEach(op, batch, sent, ok, failed))
 	case refused(err):
 		var all sync.WaitGroup // side by side: each has a deadline of its own
-		for _, e := range batch {
-			all.Go(func() { q.sendSingle(op, e, single) })
+		for _, c := range batch {
+			all.Go(func() { q.sendSingle(op, c, single) })
 		}
 		all.Wait()
 	default:
 		q.called(op, err)
-		for _, e := range batch {
-			e.result <- result{sent, err}
+		for _, c := range batch {
+			c.Caller.Done(sent, err)
 		}
 	}
 }
 
-func (q *Queue) sendSingle(op string, e *entry, single func(context.Context, *entry) error) {
-	ctx, cancel := context.WithDeadline(q.base, e.deadline)
+func (q *Queue) sendSingle(op string, c *Call, single func(context.Context, *Call) error) {
+	ctx, cancel := context.WithDeadline(q.base, c.deadline)
 	defer cancel()
 	sent := time.Now()
-	err := single(ctx, e)
+	err := single(ctx, c)
 	q.called(op, err)
-	e.result <- result{sent, err}
+	c.Caller.Done(sent, err)
 }
 
 // refused reports whether the server will refuse the same batch again. Some that
@@ -317,7 +346,7 @@ func refused(err error) bool {
 // answerEach matches the entries of an answer to those of the request, by id:
 // their order is not promised (B1). Ids that nobody sent are ignored. It returns
 // the first entry's error.
-func answerEach(op string, batch []*entry, sent time.Time, ok []*string, failed []types.BatchResultErrorEntry) error {
+func answerEach(op string, batch []*Call, sent time.Time, ok []*string, failed []types.BatchResultErrorEntry) error {
 	errs := make([]error, len(batch))
 	for i := range errs {
 		errs[i] = errNoResult
@@ -332,8 +361,8 @@ func answerEach(op string, batch []*entry, sent time.Time, ok []*string, failed 
 			errs[i] = &EntryError{Op: op, Code: aws.ToString(f.Code), Message: aws.ToString(f.Message), SenderFault: f.SenderFault}
 		}
 	}
-	for i, e := range batch {
-		e.result <- result{sent, errs[i]}
+	for i, c := range batch {
+		c.Caller.Done(sent, errs[i])
 	}
 	return cmp.Or(errs...)
 }
@@ -349,10 +378,10 @@ func position(id *string, n int) (int, bool) {
 	return i, err == nil && i >= 0 && i < n
 }
 
-func earliest(batch []*entry) time.Time {
+func earliest(batch []*Call) time.Time {
 	first := batch[0].deadline
-	for _, e := range batch[1:] {
-		first = earlier(first, e.deadline)
+	for _, c := range batch[1:] {
+		first = earlier(first, c.deadline)
 	}
 	return first
 }

@@ -1,0 +1,108 @@
+package sqsub
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqsub/sqsub/internal/queue"
+)
+
+// lateLimit is for how long the delete of a message is tried whose visibility
+// was lost: nothing keeps it from another consumer any more.
+const lateLimit = 30 * time.Second
+
+// A removal is the delete of a message that is done with. The extender goes on
+// until the delete is confirmed. The first try needs no goroutine, and is all that
+// there is as a rule.
+type removal struct {
+	s    *Subscription
+	d    *delivery
+	want Outcome
+	r    Result
+	call queue.Call
+
+	tries  int
+	lost   bool      // the visibility, before the last try
+	lostAt time.Time // when that was noticed
+	inTime bool      // a try before that may have taken effect
+}
+
+// remove deletes a message that is done with.
+func (s *Subscription) remove(d *delivery, r Result) {
+	now := time.Now()
+	d.succeeded = true
+	d.ext.yield(now)
+	m := &removal{s: s, d: d, want: r.Outcome, r: r}
+	m.call = queue.Call{Receipt: d.receipt(), Caller: m}
+	s.queue.BeginDelete(&m.call, m.deadline(now))
+}
+
+// deadline is that of the next try.
+func (m *removal) deadline(now time.Time) queue.Deadline {
+	m.lost = m.d.ext.err() != nil
+	if m.lost && m.lostAt.IsZero() {
+		m.lostAt = now
+	}
+	return queue.Deadline{LeaveBy: m.s.company(m.d, now, m.lost || m.tries > 0), Limit: settleLimit}
+}
+
+// Done takes the answer to the first try.
+func (m *removal) Done(_ time.Time, err error) {
+	if !m.over(err) {
+		m.s.goroutines.Go(func() { m.insist(err) })
+		return
+	}
+	quiet := m.d.ext.halt()
+	if quiet == nil {
+		m.s.finish(m.d, m.r)
+		return
+	}
+	m.s.goroutines.Go(func() {
+		<-quiet
+		m.s.finish(m.d, m.r)
+	})
+}
+
+// insist tries again until it is over.
+func (m *removal) insist(err error) {
+	for over := false; !over; over = m.over(err) {
+		if !m.s.pause(backoff(retryBase, lateLimit/3, m.tries-1), m.tries-1) {
+			m.giveUp(err)
+			break
+		}
+		err = m.s.queue.Delete(m.d.receipt(), m.deadline(time.Now()))
+	}
+	m.d.ext.stop()
+	m.s.finish(m.d, m.r)
+}
+
+// over takes note of how a try went. It reports whether it was the last.
+func (m *removal) over(err error) bool {
+	m.tries++
+	if err == nil {
+		m.r.Outcome, m.r.Late = m.want, m.lost && !m.inTime
+		return true
+	}
+	m.inTime = m.inTime || !m.lost && queue.Unsure(err) // it may have been this one
+	if m.inTime && m.d.ext.isDeleted() {
+		m.r.Outcome = m.want
+		return true
+	}
+	switch kind := queue.Classify(err); {
+	case kind == queue.Gone: // D4, D5
+		m.s.visibilityLost(m.d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
+		m.giveUp(err)
+		m.r.Outcome = Lost
+		return true
+	case kind == queue.Invalid, m.lost && time.Since(m.lostAt) > lateLimit:
+		m.giveUp(err)
+		return true
+	}
+	return false
+}
+
+func (m *removal) giveUp(err error) {
+	m.s.log.Error("a message was handled but not deleted: it may be delivered again", m.d.attrs("error", err)...)
+	m.r.Outcome, m.r.Err = Unsettled, errors.Join(m.r.Err, err)
+}
