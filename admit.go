@@ -10,7 +10,7 @@ import (
 
 // hold takes a message in hand: from now on it is extended.
 func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
-	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}}
+	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}, receipt: aws.ToString(m.ReceiptHandle)}
 	h := newHold(sent, answered, l.visibility, l.maxHold)
 	d.ctx, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
@@ -93,5 +93,5 @@ func (l *dispatcher) key(d *delivery) string {
 	if id := d.ID(); id != "" {
 		return id
 	}
-	return d.receipt()
+	return d.receipt
 }

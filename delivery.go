@@ -60,5 +60,3 @@ func (d *Delivery) Attribute(name string) string {
 func (d *Delivery) system(name types.MessageSystemAttributeName) string {
 	return d.Message.Attributes[string(name)]
 }
-
-func (d *Delivery) receipt() string { return aws.ToString(d.Message.ReceiptHandle) }

@@ -13,9 +13,10 @@ import (
 // A delivery is a Delivery in hand.
 type delivery struct {
 	Delivery
-	ext    extender
-	ctx    context.Context
-	cancel context.CancelCauseFunc
+	receipt string // the handle, whatever a handler makes of the message
+	ext     extender
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
 
 	// These belong to the loop, which sets handled before it starts the delivery.
 	response uint64 // which one brought it

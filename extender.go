@@ -51,7 +51,7 @@ const (
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
-	e.call = queue.Call{Receipt: d.receipt(), Caller: e}
+	e.call = queue.Call{Receipt: &d.receipt, Caller: e}
 	e.lead = min(s.batchDelay, h.timeout/10)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
@@ -234,7 +234,8 @@ func (e *extender) hush() {
 
 // yield says that the handler has returned: the hold goes on, but an extension
 // that has not left yet is put off for a quarter of the timeout.
-func (e *extender) yield(now time.Time) {
+func (e *extender) yield() {
+	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.yielded = true
@@ -280,12 +281,18 @@ func (e *extender) halt() (quiet <-chan struct{}) {
 // err is why the visibility was lost, or nil while the hold lasts. It asks the
 // clock too: after a pause of the process the extender may not have run yet.
 func (e *extender) err() error {
+	_, lost := e.current()
+	return lost
+}
+
+// current is the hold, and why the visibility was lost: see err.
+func (e *extender) current() (h hold, lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cause != nil || e.hold.timeout == 0 || !passed(time.Now(), e.hold.end()) {
-		return e.cause
+		return e.hold, e.cause
 	}
-	return e.expiry()
+	return e.hold, e.expiry()
 }
 
 func (e *extender) hasWarned() bool {
@@ -302,10 +309,10 @@ func (e *extender) isDeleted() bool {
 	return e.deleted
 }
 
-func (e *extender) current() (h hold, extensions int) {
+func (e *extender) granted() (extensions int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.hold, e.extensions
+	return e.extensions
 }
 
 func overdue(failure error) error {

@@ -56,10 +56,10 @@ func (s *Subscription) call(d *delivery) (err error) {
 
 // judge says what a handler's error asks for.
 func (s *Subscription) judge(d *delivery, err error) Result {
-	v := verdictOf(err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return Result{Outcome: Deleted}
+	}
+	switch v := verdictOf(err); {
 	case v != nil:
 		if v.outcome == Discarded {
 			s.log.Warn("message discarded", d.attrs("error", err)...)

@@ -62,9 +62,9 @@ func (l *dispatcher) inventory() []Held {
 }
 
 func (d *delivery) describe() Held {
-	h, extensions := d.ext.current()
+	h, _ := d.ext.current()
 	return Held{
 		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,
-		HiddenUntil: h.since.Add(h.granted), Extensions: extensions, State: d.state,
+		HiddenUntil: h.since.Add(h.granted), Extensions: d.ext.granted(), State: d.state,
 	}
 }

@@ -200,7 +200,7 @@ func (r *receiver) took(res pollResult) {
 	r.backlog = len(res.messages) >= res.n
 	switch {
 	case r.backlog:
-		r.target = min(2*r.target, r.open+2, maxOpen) // grows only as far as it is used
+		r.target = max(r.target, min(2*r.target, r.open+2, maxOpen)) // grows only as far as it is used
 	case len(res.messages) == 0:
 		r.target = 1
 	default:

@@ -17,9 +17,8 @@ const lateLimit = 30 * time.Second
 // there is as a rule.
 type removal struct {
 	s    *Subscription
-	d    *delivery
+	d    *delivery // with the result, as far as it is known
 	want Outcome
-	r    Result
 	call queue.Call
 
 	tries  int
@@ -31,20 +30,21 @@ type removal struct {
 // remove deletes a message that is done with.
 func (s *Subscription) remove(d *delivery, r Result) {
 	now := time.Now()
-	d.succeeded = true
-	d.ext.yield(now)
-	m := &removal{s: s, d: d, want: r.Outcome, r: r}
-	m.call = queue.Call{Receipt: d.receipt(), Caller: m}
+	d.result, d.succeeded = r, true
+	d.ext.yield()
+	m := &removal{s: s, d: d, want: r.Outcome}
+	m.call = queue.Call{Receipt: &d.receipt, Caller: m}
 	s.queue.BeginDelete(&m.call, m.deadline(now))
 }
 
 // deadline is that of the next try.
 func (m *removal) deadline(now time.Time) queue.Deadline {
-	m.lost = m.d.ext.err() != nil
+	h, lost := m.d.ext.current()
+	m.lost = lost != nil
 	if m.lost && m.lostAt.IsZero() {
 		m.lostAt = now
 	}
-	return queue.Deadline{LeaveBy: m.s.company(m.d, now, m.lost || m.tries > 0), Limit: settleLimit}
+	return queue.Deadline{LeaveBy: m.s.company(h, now, m.lost || m.tries > 0), Limit: settleLimit}
 }
 
 // Done takes the answer to the first try.
@@ -55,12 +55,12 @@ func (m *removal) Done(_ time.Time, err error) {
 	}
 	quiet := m.d.ext.halt()
 	if quiet == nil {
-		m.s.finish(m.d, m.r)
+		m.s.finish(m.d, m.d.result)
 		return
 	}
 	m.s.goroutines.Go(func() {
 		<-quiet
-		m.s.finish(m.d, m.r)
+		m.s.finish(m.d, m.d.result)
 	})
 }
 
@@ -71,29 +71,29 @@ func (m *removal) insist(err error) {
 			m.giveUp(err)
 			break
 		}
-		err = m.s.queue.Delete(m.d.receipt(), m.deadline(time.Now()))
+		err = m.s.queue.Delete(&m.d.receipt, m.deadline(time.Now()))
 	}
 	m.d.ext.stop()
-	m.s.finish(m.d, m.r)
+	m.s.finish(m.d, m.d.result)
 }
 
 // over takes note of how a try went. It reports whether it was the last.
 func (m *removal) over(err error) bool {
 	m.tries++
 	if err == nil {
-		m.r.Outcome, m.r.Late = m.want, m.lost && !m.inTime
+		m.d.result.Outcome, m.d.result.Late = m.want, m.lost && !m.inTime
 		return true
 	}
 	m.inTime = m.inTime || !m.lost && queue.Unsure(err) // it may have been this one
 	if m.inTime && m.d.ext.isDeleted() {
-		m.r.Outcome = m.want
+		m.d.result.Outcome = m.want
 		return true
 	}
 	switch kind := queue.Classify(err); {
 	case kind == queue.Gone: // D4, D5
 		m.s.visibilityLost(m.d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
 		m.giveUp(err)
-		m.r.Outcome = Lost
+		m.d.result.Outcome = Lost
 		return true
 	case kind == queue.Invalid, m.lost && time.Since(m.lostAt) > lateLimit:
 		m.giveUp(err)
@@ -104,5 +104,5 @@ func (m *removal) over(err error) bool {
 
 func (m *removal) giveUp(err error) {
 	m.s.log.Error("a message was handled but not deleted: it may be delivered again", m.d.attrs("error", err)...)
-	m.r.Outcome, m.r.Err = Unsettled, errors.Join(m.r.Err, err)
+	m.d.result.Outcome, m.d.result.Err = Unsettled, errors.Join(m.d.result.Err, err)
 }

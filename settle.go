@@ -25,11 +25,10 @@ const (
 // company is until when a delete or a delay may wait for others. A FIFO queue's
 // never does: the next of its group waits for it. Nor does a second try, or one
 // whose hold is near its end.
-func (s *Subscription) company(d *delivery, now time.Time, urgent bool) time.Time {
+func (s *Subscription) company(h hold, now time.Time, urgent bool) time.Time {
 	if s.fifo || urgent {
 		return now
 	}
-	h, _ := d.ext.current()
 	if h.timeout == 0 {
 		return now.Add(s.batchDelay)
 	}
@@ -150,14 +149,15 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 	for i, o := range back {
 		h, _ := o.d.ext.current()
 		limit = min(limit, callLimit(h.end().Sub(now), nil))
-		changes[i] = queue.Change{Receipt: o.d.receipt(), Timeout: h.clip(now, o.r.Delay), By: h.end()}
+		changes[i] = queue.Change{Receipt: &o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
 		}
 		back[i].r.Delay = changes[i].Timeout
 	}
 	if len(back) == 1 && !s.fifo {
-		err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(back[0].d, now, try > 0), Limit: limit})
+		h, _ := back[0].d.ext.current()
+		err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(h, now, try > 0), Limit: limit})
 		return []error{err}
 	}
 	return s.queue.ChangeAll(changes, limit, s.fifo)
