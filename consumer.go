@@ -77,9 +77,9 @@ type Subscription struct {
 	// owns the state of the subscription. looped is closed when it has ended.
 	events chan event
 	looped chan struct{}
-	wanted chan attempt // for a poller that waits
+	wanted chan *attempt // for a poller that waits
 
-	goroutines sync.WaitGroup // handlers, extenders with their timers, receives, releases
+	goroutines sync.WaitGroup // handlers, timers of extenders, receives, releases
 	done       chan struct{}
 	err        error // valid when done is closed
 
@@ -169,7 +169,7 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 		aborting: make(chan struct{}),
 		events:   make(chan event, eventBurst),
 		looped:   make(chan struct{}),
-		wanted:   make(chan attempt),
+		wanted:   make(chan *attempt),
 		done:     make(chan struct{}),
 
 		receives: trouble{op: "ReceiveMessage"},

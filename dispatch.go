@@ -104,7 +104,7 @@ func (s *Subscription) loop(ctx context.Context) error {
 
 	// Stops are heeded before anything is started, and before it is asked whether
 	// all is done: select picks any of the cases that are ready.
-	for l.heedStops(); !l.stopping || l.receiver.open > 0 || len(l.held) > 0; l.heedStops() {
+	for l.heedStops(); !l.stopping || len(l.receiver.open) > 0 || len(l.held) > 0; l.heedStops() {
 		l.startReady()
 		if at := l.receive(); at.IsZero() {
 			nextReceive.Stop()
@@ -152,7 +152,7 @@ func (l *dispatcher) take(e event) {
 
 // publish sets the gauges of Stats.
 func (l *dispatcher) publish() {
-	l.stats.receiving.Store(int64(l.receiver.open))
+	l.stats.receiving.Store(int64(len(l.receiver.open)))
 	l.stats.inFlight.Store(int64(len(l.held)))
 	l.stats.waiting.Store(int64(len(l.held) - l.running - l.settling))
 }

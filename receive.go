@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,9 @@ const (
 	// a receive.
 	maxOpen = 100
 
+	// answerTime is what an answer of SQS takes at most, as a rule.
+	answerTime = time.Second
+
 	// attemptLimit is how long a receive can be repeated by its attempt id: SQS
 	// says 5 minutes (R12).
 	attemptLimit = 4 * time.Minute
@@ -42,9 +46,8 @@ const (
 // A receiver decides when to receive and how many messages to ask for. It
 // belongs to the loop.
 type receiver struct {
-	s        *Subscription
-	open     int // receives that are open
-	reserved int // messages that they may bring
+	s    *Subscription
+	open []*attempt // receives that are open, the oldest first
 
 	// target is how many may be open: one for a queue that may be empty, more
 	// while they come back full.
@@ -66,14 +69,15 @@ type receiver struct {
 // An attempt is a receive. One of a FIFO queue has an id and can be repeated
 // (R12).
 type attempt struct {
-	id    string
-	n     int
-	wait  time.Duration
-	first time.Time
+	id      string
+	n       int
+	wait    time.Duration
+	first   time.Time
+	overdue time.Time // from then on another one is worth its price
 }
 
 type pollResult struct {
-	attempt
+	*attempt
 	messages       []types.Message
 	err            error
 	sent, answered time.Time
@@ -91,8 +95,12 @@ func (r *receiver) fill(room, busy int) time.Time {
 	if now.Before(r.retryAt) {
 		return r.retryAt
 	}
-	for r.open < r.target {
-		n := min(queue.BatchSize, room-r.reserved)
+	hung, most := r.hung(now), r.target
+	if hung != nil {
+		most++
+	}
+	for len(r.open) < most {
+		n := min(queue.BatchSize, room-r.reserved(hung))
 		if n <= 0 {
 			r.freeAt = time.Time{}
 			break
@@ -103,7 +111,44 @@ func (r *receiver) fill(room, busy int) time.Time {
 		r.freeAt = time.Time{}
 		r.poll(n, now)
 	}
-	return time.Time{}
+	if hung != nil {
+		return time.Time{}
+	}
+	return r.overdue()
+}
+
+// hung is a receive that should have had its answer; nil = none. Another one is
+// made meanwhile: a single dead connection must not keep the queue waiting until
+// it is given up.
+func (r *receiver) hung(now time.Time) *attempt {
+	for _, a := range r.open {
+		if !now.Before(a.overdue) {
+			return a
+		}
+	}
+	return nil
+}
+
+// overdue is when the first of the open receives should have its answer; zero =
+// none is open.
+func (r *receiver) overdue() (first time.Time) {
+	for _, a := range r.open {
+		if first.IsZero() || a.overdue.Before(first) {
+			first = a.overdue
+		}
+	}
+	return first
+}
+
+// reserved is how many messages the open receives may bring, without the one that
+// hangs.
+func (r *receiver) reserved(hung *attempt) (n int) {
+	for _, a := range r.open {
+		if a != hung {
+			n += a.n
+		}
+	}
+	return n
 }
 
 // gather reports whether n free places wait for others to fill with the same
@@ -136,7 +181,7 @@ func (r *receiver) share(part int) int {
 }
 
 func (r *receiver) poll(n int, now time.Time) {
-	a := attempt{n: n, first: now}
+	a := &attempt{n: n, first: now}
 	if r.s.fifo {
 		a.id = rand.Text()
 		for len(r.repeat) > 0 {
@@ -148,9 +193,12 @@ func (r *receiver) poll(n int, now time.Time) {
 			}
 		}
 	}
-	r.open++
-	r.reserved += a.n
 	a.wait = r.waitTime
+	a.overdue = now.Add(a.wait + answerTime)
+	if r.backlog { // an answer does not wait then
+		a.overdue = now.Add(2 * answerTime)
+	}
+	r.open = append(r.open, a)
 	select {
 	case r.s.wanted <- a:
 	default:
@@ -160,7 +208,7 @@ func (r *receiver) poll(n int, now time.Time) {
 
 // poller makes receives, one after another, until the subscription is stopped. It
 // stays for the next one, since a new goroutine would have to grow its stack anew.
-func (s *Subscription) poller(a attempt) {
+func (s *Subscription) poller(a *attempt) {
 	for {
 		s.fetch(a)
 		select {
@@ -172,7 +220,7 @@ func (s *Subscription) poller(a attempt) {
 }
 
 // fetch makes one receive and tells the loop what came of it.
-func (s *Subscription) fetch(a attempt) {
+func (s *Subscription) fetch(a *attempt) {
 	res := pollResult{attempt: a, sent: time.Now()}
 	res.messages, res.err = s.queue.Receive(s.polling, queue.Receiving{
 		Max: a.n, Visibility: s.visibility, Wait: a.wait, AttemptID: a.id,
@@ -183,11 +231,10 @@ func (s *Subscription) fetch(a attempt) {
 
 // took takes note of how a receive ended.
 func (r *receiver) took(res pollResult) {
-	r.open--
-	r.reserved -= res.n
+	r.open = slices.DeleteFunc(r.open, func(a *attempt) bool { return a == res.attempt })
 	took := res.answered.Sub(res.sent)
 	if f := r.s.hooks.Polled; f != nil {
-		f(Poll{Asked: res.n, Received: len(res.messages), Duration: took, Err: res.err, Open: r.open})
+		f(Poll{Asked: res.n, Received: len(res.messages), Duration: took, Err: res.err, Open: len(r.open)})
 	}
 	if res.err != nil {
 		r.failed(res, took)
@@ -200,7 +247,7 @@ func (r *receiver) took(res pollResult) {
 	r.backlog = len(res.messages) >= res.n
 	switch {
 	case r.backlog:
-		r.target = max(r.target, min(2*r.target, r.open+2, maxOpen)) // grows only as far as it is used
+		r.target = max(r.target, min(2*r.target, len(r.open)+2, maxOpen)) // grows only as far as it is used
 	case len(res.messages) == 0:
 		r.target = 1
 	default:
@@ -237,7 +284,7 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 		r.shorten(took)
 	}
 	if res.id != "" && kind == queue.Transient {
-		r.repeat = append(r.repeat, res.attempt)
+		r.repeat = append(r.repeat, *res.attempt)
 	}
 	r.target, r.backlog = 1, false
 	limit := receiveRetryMax

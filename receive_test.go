@@ -678,6 +678,52 @@ func TestHungReceives(t *testing.T) {
 	})
 }
 
+// A connection that died must not keep a queue waiting for as long as its receive
+// may take: 30 s, or 12 s here.
+func TestHungReceiveDelaysLittle(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		backlog int
+		hangs   int           // which receive
+		most    time.Duration // from its begin until the next one works
+	}{
+		{"of a quiet queue", 0, 0, 3 * time.Second},
+		{"of a full queue", 100, 1, 2 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.sendMany(c.backlog)
+				f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Hang: n == c.hangs} }))
+				sub := f.subscribe(works(0), sqsub.WithWaitTime(2*time.Second), sqsub.WithConcurrency(1))
+				f.send("last")
+				f.wait(time.Minute)
+				calls := f.calls(receiveOp)
+				next := calls[c.hangs+1]
+				if waited := next.At.Sub(calls[c.hangs].At); waited > c.most || waited < c.most-time.Second || len(next.Entries) == 0 {
+					f.Errorf("the next receive is after %v and brings %d messages, want it after %v", waited, len(next.Entries), c.most)
+				}
+				if st := sub.Stats(); st.Deleted != uint64(c.backlog+1) {
+					f.Errorf("stats %+v", st)
+				}
+				f.stop(sub)
+			})
+		})
+	}
+}
+
+// Receives that all come back full at the same instant are all made again.
+func TestFullReceivesKeepTheirNumber(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(3000)
+		f.Inject(always(receiveOp, sqstest.Fault{Lag: 100 * time.Millisecond}))
+		f.subscribe(works(0), sqsub.WithConcurrency(100))
+		f.wait(4 * time.Second)
+		if n := len(f.Runs()); n != 3000 {
+			f.Errorf("%d runs in 4s, want all: a hundred at a time take 100ms", n)
+		}
+	})
+}
+
 // B148: the provider is asked for credentials with each try, so that fresh ones
 // end the trouble.
 func TestExpiredCredentials(t *testing.T) {
