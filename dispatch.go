@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -112,6 +113,7 @@ func (s *Subscription) loop(ctx context.Context) error {
 			nextReceive.Reset(time.Until(at))
 		}
 		l.publish()
+		runtime.Gosched() // what handlers do that return at once is taken in together
 
 		select {
 		case <-l.ended:

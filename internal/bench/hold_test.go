@@ -19,6 +19,7 @@ import (
 var (
 	most    = flag.Int("held", 10_000, "hold at most so many deliveries at once in TestHold; SQS allows 120,000")
 	hereNow = flag.Int("real", 0, "hold so many deliveries for two real minutes in TestHoldReal")
+	company = flag.Duration("delay", sqsub.DefaultBatchDelay, "how long a call may wait for company in TestHoldReal")
 )
 
 const holdTimeout = 30 * time.Second
@@ -99,7 +100,7 @@ func TestHoldReal(t *testing.T) {
 	empty := footprintNow()
 	release := make(chan struct{})
 	sub, err := sqsub.Subscribe(t.Context(), client, s.queueURL(), waitFor(release),
-		sqsub.WithConcurrency(n), sqsub.WithVisibility(holdTimeout), sqsub.WithDrainTimeout(0), quiet)
+		sqsub.WithConcurrency(n), sqsub.WithVisibility(holdTimeout), sqsub.WithBatchDelay(*company), sqsub.WithDrainTimeout(0), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,14 +53,13 @@ type batcher struct {
 	send func([]*Call) // sends one batch and tells each of its callers
 
 	mu       sync.Mutex
-	wake     *sync.Cond  // senders wait for work, or the end
 	pending  []*Call     // in the order they came
 	owed     int         // batches of them that are full or due
 	ready    [][]*Call   // batches that are to leave as they are
 	timer    *time.Timer // fires when the first of pending is due that is not owed
 	fires    time.Time   // when that is
 	senders  int
-	idle     int // of them, those that wait
+	idle     []chan struct{} // of them, those that wait for work, or the end; the last to wait is the first to be woken
 	flushing bool
 	closed   bool
 
@@ -69,7 +68,6 @@ type batcher struct {
 
 func newBatcher(size int, send func([]*Call)) *batcher {
 	b := &batcher{size: size, send: send}
-	b.wake = sync.NewCond(&b.mu)
 	return b
 }
 
@@ -137,7 +135,10 @@ func (b *batcher) close() {
 	b.flush()
 	b.mu.Lock()
 	b.closed = true
-	b.wake.Broadcast()
+	for _, wake := range b.idle {
+		wake <- struct{}{}
+	}
+	b.idle = nil
 	b.mu.Unlock()
 	b.running.Wait()
 }
@@ -155,9 +156,10 @@ func (b *batcher) oweAll() {
 // a new goroutine would have to grow its stack anew.
 func (b *batcher) employ() {
 	switch {
-	case b.idle > 0:
-		b.idle--
-		b.wake.Signal()
+	case len(b.idle) > 0:
+		last := len(b.idle) - 1
+		b.idle[last] <- struct{}{}
+		b.idle = b.idle[:last]
 	case b.senders < maxSenders:
 		b.senders++
 		b.running.Go(b.sender)
@@ -165,8 +167,9 @@ func (b *batcher) employ() {
 }
 
 func (b *batcher) sender() {
+	wake := make(chan struct{}, 1)
 	for {
-		batch, late, ok := b.next()
+		batch, late, ok := b.next(wake)
 		if !ok {
 			return
 		}
@@ -181,15 +184,17 @@ func (b *batcher) sender() {
 
 // next waits for a batch to send and takes it, less what was withdrawn meanwhile,
 // and apart from that what waited beyond its deadline. It is false at the end.
-func (b *batcher) next() (batch, late []*Call, ok bool) {
+func (b *batcher) next(wake chan struct{}) (batch, late []*Call, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.ready) == 0 && b.owed == 0 {
 		if b.closed {
 			return nil, nil, false
 		}
-		b.idle++
-		b.wake.Wait()
+		b.idle = append(b.idle, wake)
+		b.mu.Unlock()
+		<-wake
+		b.mu.Lock()
 	}
 	if len(b.ready) > 0 {
 		batch, late = leaving(b.ready[0])
