@@ -32,7 +32,8 @@ const (
 	// a receive.
 	maxOpen = 100
 
-	// answerTime is what an answer of SQS takes at most, as a rule.
+	// answerTime is what an answer of SQS takes beyond the wait time at most, as a
+	// rule.
 	answerTime = time.Second
 
 	// attemptLimit is how long a receive can be repeated by its attempt id: SQS
@@ -195,9 +196,6 @@ func (r *receiver) poll(n int, now time.Time) {
 	}
 	a.wait = r.waitTime
 	a.overdue = now.Add(a.wait + answerTime)
-	if r.backlog { // an answer does not wait then
-		a.overdue = now.Add(2 * answerTime)
-	}
 	r.open = append(r.open, a)
 	select {
 	case r.s.wanted <- a:

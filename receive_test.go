@@ -679,34 +679,51 @@ func TestHungReceives(t *testing.T) {
 }
 
 // A connection that died must not keep a queue waiting for as long as its receive
-// may take: 30 s, or 12 s here.
+// may take, which is 12 s here.
 func TestHungReceiveDelaysLittle(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		backlog int
-		hangs   int           // which receive
-		most    time.Duration // from its begin until the next one works
-	}{
-		{"of a quiet queue", 0, 0, 3 * time.Second},
-		{"of a full queue", 100, 1, 2 * time.Second},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, "q", func(f *fixture) {
-				f.sendMany(c.backlog)
-				f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Hang: n == c.hangs} }))
-				sub := f.subscribe(works(0), sqsub.WithWaitTime(2*time.Second), sqsub.WithConcurrency(1))
-				f.send("last")
-				f.wait(time.Minute)
-				calls := f.calls(receiveOp)
-				next := calls[c.hangs+1]
-				if waited := next.At.Sub(calls[c.hangs].At); waited > c.most || waited < c.most-time.Second || len(next.Entries) == 0 {
-					f.Errorf("the next receive is after %v and brings %d messages, want it after %v", waited, len(next.Entries), c.most)
+	for _, backlog := range []int{0, 100} {
+		bubble(t, "q", func(f *fixture) {
+			f.sendMany(backlog)
+			f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Hang: n == 1} }))
+			sub := f.subscribe(works(0), sqsub.WithWaitTime(2*time.Second), sqsub.WithConcurrency(1))
+			f.wait(2500 * time.Millisecond)
+			f.send("last")
+			f.wait(time.Minute)
+			calls := f.calls(receiveOp)
+			hung, next := calls[1], calls[2]
+			if waited := next.At.Sub(hung.At); waited != 3*time.Second || len(next.Entries) == 0 {
+				f.Errorf("backlog %d: the next receive comes after %v and brings %d messages, want one after 3s", backlog, waited, len(next.Entries))
+			}
+			if st := sub.Stats(); st.Deleted != uint64(backlog+1) {
+				f.Errorf("backlog %d: stats %+v", backlog, st)
+			}
+			f.stop(sub)
+		})
+	}
+}
+
+// One slot takes one message, also when the queue was full and is not any more: a
+// long poll is not overdue before its wait time is over.
+func TestIdleAfterFullTakesNoMoreThanItsSlots(t *testing.T) {
+	for queue, groups := range map[string][]string{"q": {"", "", ""}, "q.fifo": {"a", "b", "c"}} {
+		bubble(t, queue, func(f *fixture) {
+			sub := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+				if d.Body() != "first" {
+					time.Sleep(time.Hour)
 				}
-				if st := sub.Stats(); st.Deleted != uint64(c.backlog+1) {
-					f.Errorf("stats %+v", st)
-				}
-				f.stop(sub)
-			})
+				return nil
+			}, sqsub.WithConcurrency(1))
+			f.sendTo(groups[0], "first")
+			f.wait(15 * time.Second)
+			if n := sub.Stats().Receiving; n != 1 {
+				f.Errorf("%s: %d receives are open on an idle queue, want one", queue, n)
+			}
+			f.sendTo(groups[1], "long")
+			f.sendTo(groups[2], "other")
+			f.wait(16 * time.Second)
+			if st := sub.Stats(); st.InFlight != 1 || st.Waiting != 0 {
+				f.Errorf("%s: one slot, no prefetch: %d in flight, %d of them waiting", queue, st.InFlight, st.Waiting)
+			}
 		})
 	}
 }
