@@ -240,7 +240,8 @@ func (c *wrapper) unmarked(handle *string) *string {
 		defer c.mu.Unlock()
 		c.foreign++
 	}
-	return &inner
+	*handle = inner // what it is given is its own
+	return handle
 }
 
 func (c *wrapper) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {

@@ -26,7 +26,7 @@ type extender struct {
 	extensions int
 	timer      *time.Timer // fires when there is something to do; nil = there is no hold
 	calling    bool        // an extension is under way
-	telling    bool        // a loss is being told
+	telling    int         // goroutines that tell of it
 	failure    error       // of the last try, since the last that was granted
 	tries      int         // that have failed since then
 	again      time.Time   // not before that is another made
@@ -51,7 +51,7 @@ const (
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
-	e.call = queue.Call{Receipt: &d.receipt, Caller: e}
+	e.call = queue.Call{Receipt: d.receipt, Caller: e}
 	e.lead = min(s.batchDelay, h.timeout/10)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
@@ -80,7 +80,7 @@ func (e *extender) next() time.Time {
 	case e.calling, e.hopeless != nil, e.hold.ask(due) == 0:
 		return e.hold.end()
 	case e.tries > 0:
-		return e.again
+		return later(e.again, due.Add(-e.lead))
 	default:
 		return due.Add(-e.lead)
 	}
@@ -112,12 +112,13 @@ func (e *extender) disarm() {
 func (e *extender) wake() {
 	defer e.s.goroutines.Done()
 	if lost := e.proceed(); lost != nil {
-		e.tell(lost)
+		defer e.told()
+		e.s.visibilityLost(e.d, lost)
 	}
 }
 
 // proceed begins an extension, if it is time for one, and returns why the
-// visibility is lost, if it is.
+// visibility is lost, if it is. The caller tells, without the lock.
 func (e *extender) proceed() (lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,6 +127,7 @@ func (e *extender) proceed() (lost error) {
 	}
 	now, end := time.Now(), e.hold.end()
 	if passed(now, end) {
+		e.telling++
 		return e.lose(e.expiry())
 	}
 	if !now.Before(e.next()) { // else it was put off when the timer had fired
@@ -153,32 +155,44 @@ func (e *extender) expiry() error {
 	return overdue(e.failure)
 }
 
-// Done takes the answer to an extension.
+// Done takes the answer to an extension. Who listens is told on a goroutine of its
+// own: a hook that takes its time must not keep others from the answers of the
+// same request.
 func (e *extender) Done(sent time.Time, err error) {
-	e.s.extensionTried(e.d, Extension{Timeout: e.call.Timeout, Latency: time.Since(sent), Err: err})
-	last, end, lost := e.answered(sent, err)
-	if last {
-		e.s.lastExtension(e.d, end)
+	try := Extension{Timeout: e.call.Timeout, Latency: time.Since(sent), Err: err}
+	last, lost := e.answered(sent, err)
+	e.s.countExtension(err)
+	if e.s.hooks.Extended == nil && !last && lost == nil {
+		e.told()
+		return
 	}
-	if lost != nil {
-		e.tell(lost)
-	}
+	e.s.goroutines.Go(func() {
+		defer e.told()
+		e.s.extensionTried(e.d, try)
+		if last {
+			e.s.lastExtension(e.d)
+		}
+		if lost != nil {
+			e.s.visibilityLost(e.d, lost)
+		}
+	})
 }
 
 // answered takes note of the answer to an extension. It reports whether that was
-// the last that the hold allows, when it ends, and why it is lost, if it is.
-func (e *extender) answered(sent time.Time, err error) (last bool, end time.Time, lost error) {
+// the last that the hold allows, and why it is lost, if it is. The caller tells,
+// without the lock.
+func (e *extender) answered(sent time.Time, err error) (last bool, lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.hush()
 	e.calling = false
-	now, end := time.Now(), e.hold.end()
+	e.telling++
 	if e.cause != nil {
-		return false, end, nil // it was lost meanwhile
+		return false, nil // it was lost meanwhile
 	}
+	now, end := time.Now(), e.hold.end()
 	switch kind := queue.Classify(err); {
 	case err == nil && passed(now, end): // it proves nothing (V8)
-		return false, end, e.lose(overdue(errors.New("an extension was answered too late")))
+		return false, e.lose(overdue(errors.New("an extension was answered too late")))
 	case err == nil:
 		e.hold = e.hold.extended(sent, e.call.Timeout)
 		e.extensions++
@@ -190,9 +204,9 @@ func (e *extender) answered(sent time.Time, err error) (last bool, end time.Time
 		// answer to that tells what has become of the message.
 		e.deleted = queue.IsDeleted(err)
 		e.disarm()
-		return false, end, nil
+		return false, nil
 	case kind == queue.Gone:
-		return false, end, e.lose(fmt.Errorf("%w: %w", ErrVisibilityLost, err))
+		return false, e.lose(fmt.Errorf("%w: %w", ErrVisibilityLost, err))
 	case kind == queue.Limit: // not a loss: what was granted before still stands (V6)
 		e.hopeless = ErrHoldLimit
 	case kind == queue.Invalid:
@@ -206,31 +220,30 @@ func (e *extender) answered(sent time.Time, err error) (last bool, end time.Time
 	if !e.stopped {
 		e.arm()
 	}
-	return last, e.hold.end(), nil
+	return last, nil
 }
 
-// lose ends the hold. The caller has to tell, without the lock.
+// lose ends the hold.
 func (e *extender) lose(cause error) error {
-	e.cause, e.telling = cause, true
+	e.cause = cause
 	e.disarm()
 	return cause
 }
 
-func (e *extender) tell(lost error) {
-	e.s.visibilityLost(e.d, lost)
+// told says that something has been told, and lets go who waits until nothing is
+// under way any more.
+func (e *extender) told() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.telling = false
-	e.hush()
-}
-
-// hush lets go who waits until nothing is under way.
-func (e *extender) hush() {
-	if e.quiet != nil && !e.calling && !e.telling {
+	e.telling--
+	if e.quiet != nil && !e.busy() {
 		close(e.quiet)
 		e.quiet = nil
 	}
 }
+
+// busy reports whether an extension is under way, or its answer is being told.
+func (e *extender) busy() bool { return e.calling || e.telling > 0 }
 
 // yield says that the handler has returned: the hold goes on, but an extension
 // that has not left yet is put off for a quarter of the timeout.
@@ -264,15 +277,15 @@ func (e *extender) stop() {
 	}
 }
 
-// halt ends the extender. If an extension is under way, or a loss is being told,
-// the channel is closed when that is over; else it is nil.
+// halt ends the extender. If something is under way, the channel is closed when
+// that is over; else it is nil.
 func (e *extender) halt() (quiet <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stopped = true
 	e.disarm()
 	e.calling = e.calling && !e.call.Withdraw()
-	if (e.calling || e.telling) && e.quiet == nil {
+	if e.busy() && e.quiet == nil {
 		e.quiet = make(chan struct{})
 	}
 	return e.quiet

@@ -469,6 +469,29 @@ func TestLostWhileWaitingIsNotStarted(t *testing.T) {
 	})
 }
 
+// B016: an extension that was under way when its handler returned, and fails, is
+// not tried again before the delete had its time.
+func TestExtensionFailsAfterTheHandlerReturned(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			switch strings.TrimSuffix(c.Op, "Batch") {
+			case changeOp:
+				return sqstest.Fault{Delay: time.Second, Status: 500}
+			case deleteOp:
+				return sqstest.Fault{Delay: 4 * time.Second}
+			}
+			return sqstest.Fault{}
+		})
+		sub := f.subscribe(works(15500 * time.Millisecond))
+		f.wait(2 * time.Minute)
+		f.stop(sub)
+		if changes := f.changes(); len(changes) != 1 {
+			f.Errorf("%d extensions, want the one that was under way: %v", len(changes), changes)
+		}
+	})
+}
+
 // B016, B018: handlers that end when an extension is due make no noise, and no
 // extension follows a delete.
 func TestHandlersEndWhenAnExtensionIsDue(t *testing.T) {

@@ -8,8 +8,7 @@ import "time"
 // runs, Finished always and last.
 //
 // Hooks are called synchronously, by many goroutines at once, and have to
-// return at once: one that blocks holds up a delivery, with it those that were
-// deleted or extended by the same request, or all receiving. A hook
+// return at once: one that blocks holds up a delivery, or all receiving. A hook
 // must not modify d, and of the methods of the Subscription may call Stats
 // alone. A panic in Started counts as the handler's; in any other hook it ends
 // the process. Adding a field breaks nobody who names the fields.

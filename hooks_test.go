@@ -211,6 +211,38 @@ func TestHookOfPolls(t *testing.T) {
 	})
 }
 
+// A hook that takes its time holds up its own delivery, and not those that were
+// extended by the same request.
+func TestSlowHookLosesNothing(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		hooks := f.hooks()
+		var mu sync.Mutex
+		var lost int
+		var latest time.Duration
+		hooks.Extended = func(_ *sqsub.Delivery, e sqsub.Extension) {
+			mu.Lock()
+			latest = max(latest, e.Latency)
+			mu.Unlock()
+			time.Sleep(500 * time.Millisecond)
+		}
+		hooks.Lost = func(*sqsub.Delivery, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost++
+		}
+		f.send("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
+		sub := f.subscribe(works(6*time.Second), sqsub.WithVisibility(2*time.Second), sqsub.WithHooks(hooks))
+		f.wait(8 * time.Second)
+		f.stop(sub)
+		if lost > 0 || latest > 0 {
+			f.Errorf("%d are lost, and an extension took up to %v: all were granted at once", lost, latest)
+		}
+		if n := len(f.calls(changeOp + "Batch")); n != 6 { // each 0.9 s, all ten together
+			f.Errorf("%d requests for 10 messages and 6 s, want 6", n)
+		}
+	})
+}
+
 // Any hook alone will do, and none.
 func TestEachHookAlone(t *testing.T) {
 	all := newJournal().hooks()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/sqsub/sqsub/internal/queue"
 )
@@ -28,21 +27,26 @@ func (s *Subscription) called(op string, err error) {
 	}
 }
 
-// extensionTried takes note of one try to extend a delivery.
-func (s *Subscription) extensionTried(d *delivery, e Extension) {
-	if e.Err == nil {
+// countExtension takes note of one try to extend a delivery.
+func (s *Subscription) countExtension(err error) {
+	if err == nil {
 		s.stats.extended.Add(1)
 	} else {
 		s.stats.extendFailures.Add(1)
 	}
+}
+
+// extensionTried tells of one try to extend a delivery.
+func (s *Subscription) extensionTried(d *delivery, e Extension) {
 	if f := s.hooks.Extended; f != nil {
 		f(&d.Delivery, e)
 	}
 }
 
 // lastExtension warns of a hold that cannot be lengthened any more.
-func (s *Subscription) lastExtension(d *delivery, end time.Time) {
-	s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("held_until", end)...)
+func (s *Subscription) lastExtension(d *delivery) {
+	h, _ := d.ext.current()
+	s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("held_until", h.end())...)
 }
 
 // visibilityLost takes note that a delivery is not ours any more, whoever finds

@@ -33,7 +33,7 @@ func (s *Subscription) remove(d *delivery, r Result) {
 	d.result, d.succeeded = r, true
 	d.ext.yield()
 	m := &removal{s: s, d: d, want: r.Outcome}
-	m.call = queue.Call{Receipt: &d.receipt, Caller: m}
+	m.call = queue.Call{Receipt: d.receipt, Caller: m}
 	s.queue.BeginDelete(&m.call, m.deadline(now))
 }
 
@@ -47,31 +47,27 @@ func (m *removal) deadline(now time.Time) queue.Deadline {
 	return queue.Deadline{LeaveBy: m.s.company(h, now, m.lost || m.tries > 0), Limit: settleLimit}
 }
 
-// Done takes the answer to the first try.
+// Done takes the answer to the first try. If there is more to do, or a hook has to
+// be called, which may take its time, a goroutine does it: others wait for the
+// answers of the same request.
 func (m *removal) Done(_ time.Time, err error) {
-	if !m.over(err) {
-		m.s.goroutines.Go(func() { m.insist(err) })
-		return
-	}
-	quiet := m.d.ext.halt()
-	if quiet == nil {
+	if err == nil && m.d.ext.halt() == nil && m.s.hooks.Finished == nil {
+		m.over(nil)
 		m.s.finish(m.d, m.d.result)
 		return
 	}
-	m.s.goroutines.Go(func() {
-		<-quiet
-		m.s.finish(m.d, m.d.result)
-	})
+	m.s.goroutines.Go(func() { m.insist(err) })
 }
 
-// insist tries again until it is over.
+// insist tries again until it is over. err is that of the first try.
 func (m *removal) insist(err error) {
-	for over := false; !over; over = m.over(err) {
-		if !m.s.pause(backoff(retryBase, lateLimit/3, m.tries-1), m.tries-1) {
+	for !m.over(err) {
+		try := m.tries - 1
+		if !m.s.pause(backoff(retryBase, lateLimit/3, try), try) {
 			m.giveUp(err)
 			break
 		}
-		err = m.s.queue.Delete(&m.d.receipt, m.deadline(time.Now()))
+		err = m.s.queue.Delete(m.d.receipt, m.deadline(time.Now()))
 	}
 	m.d.ext.stop()
 	m.s.finish(m.d, m.d.result)

@@ -149,7 +149,7 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 	for i, o := range back {
 		h, _ := o.d.ext.current()
 		limit = min(limit, callLimit(h.end().Sub(now), nil))
-		changes[i] = queue.Change{Receipt: &o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
+		changes[i] = queue.Change{Receipt: o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
 		}

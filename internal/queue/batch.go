@@ -15,7 +15,7 @@ const maxSenders = 256
 // A Call is one delete or one change. It may be made again when it is over. From
 // its beginning until then it is not to be copied or modified.
 type Call struct {
-	Receipt *string       // the handle
+	Receipt string        // the handle
 	Timeout time.Duration // of a change, in whole seconds: when the message is visible again
 	Caller  Caller
 

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
@@ -149,7 +148,7 @@ func deleteAll(q *Queue, n int, wait time.Duration) []deletion {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			err := q.Delete(aws.String(strconv.Itoa(i)), Deadline{LeaveBy: start.Add(wait), Limit: 10 * time.Second})
+			err := q.Delete(strconv.Itoa(i), Deadline{LeaveBy: start.Add(wait), Limit: 10 * time.Second})
 			ends[i] = deletion{err, time.Since(start)}
 		})
 	}
@@ -177,7 +176,7 @@ func TestBatchLeavesWhenItsFirstIsDue(t *testing.T) {
 		for i, wait := range []time.Duration{300, 100, 200} { // milliseconds: the second sets the time
 			all.Go(func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				if err := q.Delete(aws.String(strconv.Itoa(i)), Deadline{LeaveBy: start.Add(wait * time.Millisecond), Limit: time.Second}); err != nil {
+				if err := q.Delete(strconv.Itoa(i), Deadline{LeaveBy: start.Add(wait * time.Millisecond), Limit: time.Second}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -197,7 +196,7 @@ func TestUrgentEntryTakesTheWaitingAlong(t *testing.T) {
 		all.Go(func() { deleteAll(q, 3, time.Hour) })
 		time.Sleep(time.Millisecond)
 		start := time.Now()
-		if err := q.Delete(aws.String("urgent"), Deadline{LeaveBy: start, Limit: time.Second}); err != nil {
+		if err := q.Delete("urgent", Deadline{LeaveBy: start, Limit: time.Second}); err != nil {
 			t.Error(err)
 		}
 		all.Wait()
@@ -244,7 +243,7 @@ func TestNoEmptyRequest(t *testing.T) {
 	w := &wire{}
 	batching(t, w, func(t *testing.T, q *Queue) {
 		for i := range 3 {
-			c := &Call{Receipt: aws.String(strconv.Itoa(i)), Timeout: time.Minute, Caller: make(reply, 1)}
+			c := &Call{Receipt: strconv.Itoa(i), Timeout: time.Minute, Caller: make(reply, 1)}
 			q.BeginChange(c, Deadline{LeaveBy: time.Now().Add(time.Second), Limit: time.Second})
 			if !c.Withdraw() {
 				t.Errorf("change %d cannot be withdrawn", i)
@@ -263,14 +262,14 @@ func TestWithdrawnEntryLeavesTheOthersTheirTime(t *testing.T) {
 	w := &wire{}
 	batching(t, w, func(t *testing.T, q *Queue) {
 		start := time.Now()
-		withdrawn := &Call{Receipt: aws.String("withdrawn"), Caller: make(reply, 1)}
+		withdrawn := &Call{Receipt: "withdrawn", Caller: make(reply, 1)}
 		q.BeginDelete(withdrawn, Deadline{LeaveBy: start.Add(time.Second), Limit: time.Second})
 		time.AfterFunc(500*time.Millisecond, func() {
 			if !withdrawn.Withdraw() {
 				t.Error("cannot be withdrawn after half of its time")
 			}
 		})
-		if err := q.Delete(aws.String("kept"), Deadline{LeaveBy: start.Add(2 * time.Second), Limit: time.Second}); err != nil || time.Since(start) != 2*time.Second {
+		if err := q.Delete("kept", Deadline{LeaveBy: start.Add(2 * time.Second), Limit: time.Second}); err != nil || time.Since(start) != 2*time.Second {
 			t.Errorf("kept: %v after %v, want none after 2s", err, time.Since(start))
 		}
 	})
@@ -286,7 +285,7 @@ func TestWithdrawTooLate(t *testing.T) {
 	batching(t, w, func(t *testing.T, q *Queue) {
 		start := time.Now()
 		answer := make(reply, 1)
-		c := &Call{Receipt: aws.String("r"), Caller: answer}
+		c := &Call{Receipt: "r", Caller: answer}
 		q.BeginDelete(c, Deadline{LeaveBy: start, Limit: 10 * time.Second})
 		time.Sleep(500 * time.Millisecond)
 		if c.Withdraw() {
@@ -335,7 +334,7 @@ func TestEachEntryHasItsOwnOutcome(t *testing.T) {
 	batching(t, w, func(t *testing.T, q *Queue) {
 		batch := make([]*Call, BatchSize)
 		for i := range batch {
-			batch[i] = &Call{Receipt: aws.String(strconv.Itoa(i)), deadline: time.Now().Add(time.Second), Caller: make(reply, 1)}
+			batch[i] = &Call{Receipt: strconv.Itoa(i), deadline: time.Now().Add(time.Second), Caller: make(reply, 1)}
 		}
 		q.deletes.now(batch)
 		for i, c := range batch {
@@ -401,7 +400,7 @@ func TestOneByOneEachHasItsOwnDeadline(t *testing.T) {
 			{"works", 2 * time.Second, 100 * time.Millisecond},
 		} {
 			all.Go(func() {
-				err := q.Delete(&c.receipt, Deadline{LeaveBy: leaveBy, Limit: c.limit})
+				err := q.Delete(c.receipt, Deadline{LeaveBy: leaveBy, Limit: c.limit})
 				if took := time.Since(start); took != c.want || (err == nil) != (c.receipt == "works") {
 					t.Errorf("%s: %v after %v, want an answer after %v", c.receipt, err, took, c.want)
 				}
@@ -432,7 +431,7 @@ func TestHungRequestDelaysOnlyItsOwn(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			start := time.Now()
-			err := q.Delete(aws.String("hung"), Deadline{LeaveBy: start, Limit: 10 * time.Second})
+			err := q.Delete("hung", Deadline{LeaveBy: start, Limit: 10 * time.Second})
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Second {
 				t.Errorf("hung: %v after %v, want its limit after 10s", err, time.Since(start))
 			}
@@ -498,7 +497,7 @@ func TestNoEntryIsLostOrSentTwice(t *testing.T) {
 			all.Go(func() {
 				time.Sleep(time.Duration(i%97) * time.Millisecond)
 				answer := make(reply, 1)
-				c := &Call{Receipt: aws.String(strconv.Itoa(i)), Caller: answer}
+				c := &Call{Receipt: strconv.Itoa(i), Caller: answer}
 				q.BeginDelete(c, Deadline{LeaveBy: time.Now().Add(time.Duration(i%5) * time.Millisecond), Limit: time.Minute})
 				if i%3 == 0 {
 					time.Sleep(time.Duration(i%7) * time.Millisecond)
@@ -546,7 +545,7 @@ func TestChangeAllInOrder(t *testing.T) {
 				start := time.Now()
 				list := make([]Change, 25)
 				for i := range list {
-					list[i] = Change{Receipt: aws.String(strconv.Itoa(i)), By: time.Now().Add(time.Hour)}
+					list[i] = Change{Receipt: strconv.Itoa(i), By: time.Now().Add(time.Hour)}
 				}
 				errs := q.ChangeAll(list, time.Minute, inOrder)
 				if len(errs) != len(list) || errs[24] != nil {

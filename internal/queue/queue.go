@@ -152,7 +152,7 @@ func (q *Queue) BeginDelete(c *Call, d Deadline) { q.deletes.begin(c, d) }
 func (q *Queue) BeginChange(c *Call, d Deadline) { q.changes.begin(c, d) }
 
 // Delete deletes the message behind receipt and waits until that is done.
-func (q *Queue) Delete(receipt *string, d Deadline) error {
+func (q *Queue) Delete(receipt string, d Deadline) error {
 	reply := make(reply, 1)
 	c := &Call{Receipt: receipt, Caller: reply}
 	q.BeginDelete(c, d)
@@ -161,7 +161,7 @@ func (q *Queue) Delete(receipt *string, d Deadline) error {
 
 // Change makes the message behind receipt visible again after timeout, in whole
 // seconds, and waits until that is done.
-func (q *Queue) Change(receipt *string, timeout time.Duration, d Deadline) error {
+func (q *Queue) Change(receipt string, timeout time.Duration, d Deadline) error {
 	reply := make(reply, 1)
 	c := &Call{Receipt: receipt, Timeout: timeout, Caller: reply}
 	q.BeginChange(c, d)
@@ -198,7 +198,7 @@ func (r reply) await(c *Call) error {
 // A Change is one message to be made visible again after Timeout. It is not sent
 // later than By.
 type Change struct {
-	Receipt *string
+	Receipt string
 	Timeout time.Duration
 	By      time.Time
 }
@@ -250,7 +250,7 @@ func (q *Queue) sendDeletes(batch []*Call) {
 	q.sendBatch("DeleteMessage", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.DeleteMessageBatchRequestEntry, len(batch))
 		for i, c := range batch {
-			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: c.Receipt}
+			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: aws.String(c.Receipt)}
 		}
 		out, err := q.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -264,7 +264,7 @@ func (q *Queue) sendDeletes(batch []*Call) {
 }
 
 func (q *Queue) sendDelete(ctx context.Context, c *Call) error {
-	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: c.Receipt}, withoutRetries)
+	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: aws.String(c.Receipt)}, withoutRetries)
 	return err
 }
 
@@ -272,7 +272,7 @@ func (q *Queue) sendChanges(batch []*Call) {
 	q.sendBatch("ChangeMessageVisibility", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))
 		for i, c := range batch {
-			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: c.Receipt, VisibilityTimeout: seconds(c.Timeout)}
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: aws.String(c.Receipt), VisibilityTimeout: seconds(c.Timeout)}
 		}
 		out, err := q.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -287,7 +287,7 @@ func (q *Queue) sendChanges(batch []*Call) {
 
 func (q *Queue) sendChange(ctx context.Context, c *Call) error {
 	_, err := q.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-		QueueUrl: q.url, ReceiptHandle: c.Receipt, VisibilityTimeout: seconds(c.Timeout),
+		QueueUrl: q.url, ReceiptHandle: aws.String(c.Receipt), VisibilityTimeout: seconds(c.Timeout),
 	}, withoutRetries)
 	return err
 }
@@ -314,10 +314,10 @@ func (q *Queue) sendBatch(op string, batch []*Call, single func(context.Context,
 		}
 		all.Wait()
 	default:
-		q.called(op, err)
 		for _, c := range batch {
 			c.Caller.Done(sent, err)
 		}
+		q.called(op, err)
 	}
 }
 
@@ -326,8 +326,8 @@ func (q *Queue) sendSingle(op string, c *Call, single func(context.Context, *Cal
 	defer cancel()
 	sent := time.Now()
 	err := single(ctx, c)
-	q.called(op, err)
 	c.Caller.Done(sent, err)
+	q.called(op, err)
 }
 
 // refused reports whether the server will refuse the same batch again. Some that
