@@ -8,12 +8,13 @@
 //
 // It stops at the first run that fails, and says how to have that one again. A
 // schedule is one of the ways in which the goroutines of a seed can take turns:
-// what failed in a plain run of the seed needs some tries to be found here, but
-// comes back for sure then.
+// what failed in a plain run of the seed may need some tries to be found here,
+// but comes back every time then. The digest that a run ends with is of all that
+// happened in it, in order.
 //
-// It builds the tests of the simulation on a patched copy of Go's runtime, see
-// patches, and runs them on one processor and without garbage collection, each
-// seed in a process of its own.
+// It builds the tests of the simulation with a patched copy of Go's runtime, see
+// patches, and runs each in a process of its own, on one processor and without
+// garbage collection: a seed that simulates half a day takes 2 GB of memory.
 package main
 
 import (
@@ -114,16 +115,15 @@ func (s simulation) each(all []run, times int) error {
 
 // repeat makes a run several times.
 func (s simulation) repeat(r run, times int) (first string, err error) {
-	again := fmt.Sprintf("replay with: go run ./internal/sim/replay -seed %d -schedule %d", r.seed, r.schedule)
 	for n := range times {
 		out, runErr := s.once(r)
 		if n > 0 && essence(out) != essence(first) {
-			return "", fmt.Errorf("%s\n%s\nseed %d, schedule %d goes another way the %d. time", first, out, r.seed, r.schedule, n+1)
+			return "", fmt.Errorf("%s\n%s\nseed %d, schedule %d: run %d differs from the first", first, out, r.seed, r.schedule, n+1)
 		}
 		first, err = cmp.Or(first, out), runErr
 	}
 	if err != nil {
-		err = fmt.Errorf("%s\nseed %d, schedule %d: %w\n%s", first, r.seed, r.schedule, err, again)
+		err = fmt.Errorf("%s\nseed %d fails (%w); replay with: go run ./internal/sim/replay -seed %d -schedule %d", first, r.seed, err, r.seed, r.schedule)
 	}
 	return first, err
 }
@@ -132,7 +132,7 @@ func (s simulation) repeat(r run, times int) (first string, err error) {
 func (s simulation) once(r run) (string, error) {
 	cmd := exec.Command(s.program, "-test.run=^TestExact$", "-test.timeout=5m",
 		fmt.Sprint("-sim.seed=", r.seed), fmt.Sprint("-sim.schedule=", r.schedule), fmt.Sprint("-sim.history=", s.history))
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off")
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=off", "GODEBUG=")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -73,8 +73,9 @@ func build(dir, program string) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command("go", "test", "-c", "-tags=replay", "-overlay="+overlay, "-o="+program, "github.com/sqsub/sqsub/internal/sim").CombinedOutput()
-	if err != nil {
+	cmd := exec.Command("go", "test", "-c", "-tags=replay", "-overlay="+overlay, "-o="+program, "github.com/sqsub/sqsub/internal/sim")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the simulation: %w\n%s", err, out)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+
+	_ "github.com/sqsub/sqsub/internal/sim" // what is run here: a change of it has the test run again
 )
 
 // TestReplay runs some seeds several times, and expects that each goes the same
