@@ -13,13 +13,24 @@
 // A seed always gives the same plan. Every decision in a run is drawn for what
 // it is about (the second delete of message 7, the third handling of message
 // 4), not from one sequence, so that a decision does not depend on what
-// happened elsewhere. Three things are not drawn from the seed: which of the
-// goroutines that can run at one instant runs first, the choice of a select
-// among several ready cases, and the jitter of the library's own retries, which
-// comes from math/rand/v2. A failure that needs a race of the same instant or a
-// certain jitter may take some replays of its seed to come back: replay it with
-// -count. For this reason a failure prints the whole history of the message it
-// is about, and of its group, and does not rely on being repeated.
+// happened elsewhere. What the plan does not decide is which of the goroutines
+// that can run at one instant runs first, which of several ready cases a select
+// takes, and what the library itself draws, the jitter of its retries above all.
+// A plain run leaves that to chance, since chance finds more:
+//
+//	go test ./internal/sim -run TestFleets -sim.seed 7 -count 100
+//
+// Package replay draws it too, from the number of a schedule, and so has a seed
+// and a schedule go the same way in every process, down to the order of what
+// happens at one instant:
+//
+//	go run ./internal/sim/replay -seed 7 -schedules 100
+//
+// tries a hundred schedules of a seed that has failed, and names the first that
+// fails. A failure that needs two goroutines to run at the same time, or one to
+// be interrupted in the midst of its work, has no schedule: for its sake every
+// failure prints the whole history of the message it is about, and of its group,
+// and does not rely on being repeated.
 package sim
 
 import (

@@ -17,11 +17,8 @@ var (
 	only  = flag.Uint64("sim.seed", 0, "the one seed to run")
 )
 
-// TestFleets runs one fleet after another. A seed that fails is replayed with
-//
-//	go test ./internal/sim -run TestFleets -sim.seed SEED
-//
-// and -count, where it depends on what the package comment names.
+// TestFleets runs one fleet after another. The package comment says how to
+// replay a seed that fails.
 func TestFleets(t *testing.T) {
 	first, last := *from, *from+uint64(*seeds)-1
 	if *only != 0 {
@@ -47,7 +44,7 @@ func TestFleets(t *testing.T) {
 // run makes the run of a seed in a bubble of its own, and sees to it that the
 // seed is named whatever happens.
 func run(t *testing.T, seed Seed) (res Result) {
-	replay := fmt.Sprintf("replay with: go test ./internal/sim -run TestFleets -sim.seed %d", seed)
+	replay := fmt.Sprintf("replay with: go run ./internal/sim/replay -seed %d -schedules 100", seed)
 	watchdog := time.AfterFunc(2*time.Minute, func() { fmt.Fprintf(os.Stderr, "seed %d hangs; %s\n", seed, replay) })
 	defer watchdog.Stop()
 	defer func() {
