@@ -1,0 +1,39 @@
+package sim
+
+import (
+	"slices"
+	"time"
+)
+
+// lostForAReason: by m SQS had said so, or the hold had run out as far as its
+// consumer could know, or it had received the message again.
+func (j *judge) lostForAReason(l *life, m moment) bool {
+	if l.refused(m.at) {
+		return true
+	}
+	held := l.received.at.Add(l.timeout())
+	for _, q := range l.requests {
+		if q.op == change && q.granted() && q.sent.before(m) && q.answer.at.Before(held.Add(-guard)) { // a later answer proves nothing (V8)
+			held = q.sent.at.Add(q.visibility)
+		}
+	}
+	if !m.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !m.at.Before(l.received.at.Add(l.consumer.maxHold)) {
+		return true
+	}
+	for _, other := range j.byHandle {
+		if other != l && other.number == l.number && other.consumer == l.consumer && other.received.before(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// guard is how much before the end of a hold a consumer may give it up at most.
+const guard = 250 * time.Millisecond
+
+// refused reports whether SQS had refused a change by t, as for a message gone.
+func (l *life) refused(t time.Time) bool {
+	return slices.ContainsFunc(l.requests, func(q *request) bool {
+		return q.op == change && q.answer.is() && !q.answer.at.After(t) && q.refused()
+	})
+}
