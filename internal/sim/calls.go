@@ -50,7 +50,8 @@ const (
 
 // callsAreFew is (f). Extensions that are granted are half a timeout apart, but
 // for the company they may have left early for; failures are retried, but not
-// in a storm.
+// in a storm. What left at the end of a pause was asked for in it (see pause.go), and
+// the next time counts from there.
 func (j *judge) callsAreFew() {
 	for _, handle := range sortedKeys(j.byHandle) {
 		l := j.byHandle[handle]
@@ -61,7 +62,7 @@ func (j *judge) callsAreFew() {
 			if !l.extends(q) || !q.granted() {
 				continue
 			}
-			if gap := q.sent.at.Sub(last); gap < apart {
+			if gap := q.sent.at.Sub(last); gap < apart && !l.consumer.resumed(last) {
 				j.broken(l.number, "(f) consumer %d extends it %v after the last time, the timeout is %v", q.consumer, gap, timeout)
 			}
 			last = q.sent.at

@@ -16,6 +16,7 @@ type consumer struct {
 	options
 	number int
 	slot   int
+	pauses []span
 	line   *line
 	cancel context.CancelFunc // ends Subscribe's context
 	sub    atomic.Pointer[sqsub.Subscription]
@@ -72,7 +73,7 @@ func (f *fleet) eventful() bool {
 // several tries.
 func (f *fleet) start(s slot, place int) *consumer {
 	f.mu.Lock()
-	c := &consumer{fleet: f, options: s.options, slot: place, number: len(f.consumers), ready: make(chan struct{})}
+	c := &consumer{fleet: f, options: s.options, pauses: s.pauses, slot: place, number: len(f.consumers), ready: make(chan struct{})}
 	c.line = newLine(c, s.cuts)
 	f.consumers = append(f.consumers, c)
 	f.mu.Unlock()
@@ -87,7 +88,7 @@ func (f *fleet) start(s slot, place int) *consumer {
 		if err == nil {
 			c.sub.Store(sub)
 			close(c.ready)
-			f.record.note("consumer %d starts: visibility %v, %+v", c.number, sub.Visibility(), c.options)
+			f.record.note("consumer %d starts in place %d: visibility %v, %+v", c.number, place, sub.Visibility(), c.options)
 			return c
 		}
 		f.record.note("consumer %d does not start: %v", c.number, err)
@@ -112,8 +113,14 @@ func (c *consumer) subscribeOptions() []sqsub.Option {
 		sqsub.WithRetryDelay(func(*sqsub.Delivery, error) time.Duration { return c.retryDelay }),
 		sqsub.WithLogger(slog.New(c.record.logOf(c.number))),
 		sqsub.WithHooks(sqsub.Hooks{
-			Finished: func(d *sqsub.Delivery, r sqsub.Result) { c.record.finished(c.number, d, r) },
-			Lost:     func(d *sqsub.Delivery, cause error) { c.record.lost(c.number, d, cause) },
+			Finished: func(d *sqsub.Delivery, r sqsub.Result) {
+				c.stand(context.Background())
+				c.record.finished(c.number, d, r)
+			},
+			Lost: func(d *sqsub.Delivery, cause error) {
+				c.stand(context.Background())
+				c.record.lost(c.number, d, cause)
+			},
 		}),
 	}
 	if c.visibility > 0 {
@@ -127,6 +134,9 @@ func (c *consumer) subscribeOptions() []sqsub.Option {
 
 // end stops the consumer, or lets it die.
 func (c *consumer) end(by how) {
+	if by != dies {
+		c.stand(context.Background())
+	}
 	sub := c.sub.Load()
 	s := &stop{consumer: c.number, how: by, at: time.Now()}
 	defer time.AfterFunc(c.length+never, c.giveUp).Stop()

@@ -8,7 +8,9 @@ import (
 // hiddenAsLongAsOwned is (h), and the other half of (d): no request hides a
 // message for longer than one timeout, but one that sets a delay; none is sent
 // when the hold is over, since it would act on the next owner's (V8, V9); none
-// makes a message visible that is being handled.
+// makes a message visible that is being handled. A request that leaves at the end
+// of a pause was decided on in it (see pause.go); its time limit is in the hold all
+// the same.
 func (j *judge) hiddenAsLongAsOwned(l *life) {
 	timeout := l.timeout()
 	held := l.received.at.Add(timeout)
@@ -19,7 +21,7 @@ func (j *judge) hiddenAsLongAsOwned(l *life) {
 			continue
 		}
 		failed := h != nil && !h.verdict.done() && h.ended.before(q.sent)
-		if !shown.IsZero() && q.sent.at.After(shown) && !j.fifo {
+		if !shown.IsZero() && q.sent.at.After(shown) && !j.fifo && !l.consumer.resumed(q.sent.at) {
 			j.broken(l.number, "(d) consumer %d changes its visibility although a call before may have made it visible for others", q.consumer)
 		}
 		if q.unsure() && (failed || q.visibility == 0) {
@@ -82,7 +84,7 @@ func (j *judge) silentAfterOutcome(l *life) {
 
 // neverNeglected is the other side of (h): as long as a handler runs uncancelled,
 // and until the delete after it is granted, the hold is kept, or someone tries to
-// keep it, at least once in a timeout.
+// keep it, at least once in a timeout in which its process runs.
 func (j *judge) neverNeglected(l *life) {
 	if l.handling == nil || l.dead() || l.ranOut() {
 		return
@@ -92,7 +94,7 @@ func (j *judge) neverNeglected(l *life) {
 		if l.lost.is() && !t.Before(l.lost.at) || l.refused(t) {
 			return
 		}
-		if gap := t.Sub(tried); gap > l.timeout() {
+		if gap := l.consumer.active(tried, t); gap > l.timeout() {
 			j.broken(l.number, "(h) consumer %d neglects it for %v before %s, its timeout is %v", l.consumer.number, gap, what, l.timeout())
 		}
 	}

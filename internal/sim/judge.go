@@ -22,13 +22,7 @@ func (f *fleet) judge() []string {
 	for _, h := range f.record.handlings {
 		j.byHandle[h.handle].handling = h
 	}
-	for _, c := range j.calls {
-		for _, e := range c.Entries {
-			if l := j.byHandle[e.ReceiptHandle]; l != nil && c.Op == "ReceiveMessage" {
-				l.lag = max(l.lag, f.faults.lagOf(c.At))
-			}
-		}
-	}
+	j.findLags()
 	j.noneLost()
 	j.noOverlap()
 	j.inOrder()
@@ -41,6 +35,7 @@ func (f *fleet) judge() []string {
 		j.deletedAfterSuccess(l)
 		j.silentAfterOutcome(l)
 		j.hiddenAsLongAsOwned(l)
+		j.toldInTime(l)
 		j.neverNeglected(l)
 		j.oneChangeAtATime(l)
 		j.verdictHeeded(l)
@@ -50,6 +45,31 @@ func (f *fleet) judge() []string {
 		j.fairIsSmooth()
 	}
 	return j.verdict()
+}
+
+// findLags finds for how long the answers of receives were under way. An answer
+// has arrived when its consumer can read it, which may be later than when it was
+// sent: at the end of a pause.
+func (j *judge) findLags() {
+	waited := make(map[*life]time.Duration)
+	for _, c := range j.calls {
+		if c.Op != "ReceiveMessage" {
+			continue
+		}
+		for _, e := range c.Entries {
+			l := j.byHandle[e.ReceiptHandle]
+			if l == nil {
+				continue
+			}
+			l.lag = max(l.lag, j.faults.lagOf(c.At))
+			if !c.Done.IsZero() && !c.Done.After(l.received.at) { // else it was repeated (R12)
+				waited[l] = l.received.at.Sub(c.Done)
+			}
+		}
+	}
+	for l, d := range waited {
+		l.lag += d
+	}
 }
 
 type judge struct {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,6 +34,9 @@ var errCut = errors.New("the line is cut")
 // pass makes a call, if the line lets it.
 func pass[In, Out any](ctx context.Context, l *line, f func(context.Context, In, ...func(*sqs.Options)) (Out, error), in In, opts []func(*sqs.Options)) (Out, error) {
 	var none Out
+	if err := l.c.stand(ctx); err != nil {
+		return none, err
+	}
 	if err := l.open(ctx); err != nil {
 		return none, err
 	}
@@ -40,6 +44,9 @@ func pass[In, Out any](ctx context.Context, l *line, f func(context.Context, In,
 	defer cancel()
 	defer context.AfterFunc(l.dead, cancel)()
 	out, err := f(held, in, opts...)
+	if late := l.c.stand(ctx); late != nil && l.c.outrun(fmt.Sprintf("%T", in)) {
+		return none, late
+	}
 	if err := l.open(ctx); err != nil { // died or was cut meanwhile: the answer does not get through
 		return none, err
 	}
@@ -92,6 +99,9 @@ func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, 
 }
 
 func (l *line) DeleteMessage(ctx context.Context, in *sqs.DeleteMessageInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error) {
+	if err := l.c.stand(ctx); err != nil {
+		return nil, err // its time is over: it does not leave
+	}
 	r := l.c.record.request(l.c.number, remove, aws.ToString(in.ReceiptHandle), 0)
 	out, err := pass(ctx, l, l.sqs.DeleteMessage, in, opts)
 	l.c.record.answered(r, err)
@@ -99,6 +109,9 @@ func (l *line) DeleteMessage(ctx context.Context, in *sqs.DeleteMessageInput, op
 }
 
 func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatchInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error) {
+	if err := l.c.stand(ctx); err != nil {
+		return nil, err // its time is over: it does not leave
+	}
 	asked := make(map[string]*request)
 	for _, e := range in.Entries {
 		asked[*e.Id] = l.c.record.request(l.c.number, remove, aws.ToString(e.ReceiptHandle), 0)
@@ -119,6 +132,9 @@ func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatc
 }
 
 func (l *line) ChangeMessageVisibility(ctx context.Context, in *sqs.ChangeMessageVisibilityInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityOutput, error) {
+	if err := l.c.stand(ctx); err != nil {
+		return nil, err // its time is over: it does not leave
+	}
 	r := l.c.record.request(l.c.number, change, aws.ToString(in.ReceiptHandle), in.VisibilityTimeout)
 	out, err := pass(ctx, l, l.sqs.ChangeMessageVisibility, in, opts)
 	l.c.record.answered(r, err)
@@ -126,6 +142,9 @@ func (l *line) ChangeMessageVisibility(ctx context.Context, in *sqs.ChangeMessag
 }
 
 func (l *line) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeMessageVisibilityBatchInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
+	if err := l.c.stand(ctx); err != nil {
+		return nil, err // its time is over: it does not leave
+	}
 	asked := make(map[string]*request)
 	for _, e := range in.Entries {
 		asked[*e.Id] = l.c.record.request(l.c.number, change, aws.ToString(e.ReceiptHandle), e.VisibilityTimeout)

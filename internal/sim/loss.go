@@ -5,6 +5,26 @@ import (
 	"time"
 )
 
+// toldInTime is (b) for the consumer itself, whether another one takes the message
+// or not: when a hold is over, as far as its consumer can know, the context of the
+// handler has ended, or it ends as soon as the process runs again.
+func (j *judge) toldInTime(l *life) {
+	h := l.handling
+	if h == nil || l.dead() {
+		return
+	}
+	held := l.received.at.Add(l.timeout())
+	for _, q := range l.requests {
+		if q.op == change && q.granted() && !q.answer.at.After(held) {
+			held = q.sent.at.Add(q.visibility)
+		}
+	}
+	end := l.consumer.awake(held)
+	if h.ended.at.After(end) && !(h.cancelled.is() && !h.cancelled.at.After(end)) {
+		j.broken(l.number, "(b) consumer %d does not cancel its handler %v after the end of its hold", l.consumer.number, h.ended.at.Sub(end))
+	}
+}
+
 // lostForAReason: by m SQS had said so, or the hold had run out as far as its
 // consumer could know, or it had received the message again.
 func (j *judge) lostForAReason(l *life, m moment) bool {

@@ -5,11 +5,18 @@ import (
 	"time"
 )
 
-// noOverlap is (b). What the handlers of a dead consumer do does not count.
+// noOverlap is (b). What the handlers of a dead consumer do does not count. Nor
+// does the context of one whose process stands still have to end before it can:
+// when the process runs again.
 func (j *judge) noOverlap() {
 	for _, pair := range j.overlaps() {
 		older, younger := pair[0], pair[1]
-		if older.verdict == died || younger.verdict == died || older.cancelled.is() && !older.cancelled.at.After(younger.begun.at) {
+		awake := older.consumer.awake(younger.begun.at)
+		told := older.cancelled.is() && !older.cancelled.at.After(awake)
+		if awake.After(younger.begun.at) {
+			told = told || !older.ended.at.After(awake)
+		}
+		if older.verdict == died || younger.verdict == died || told {
 			continue
 		}
 		if j.stale(older, younger.begun.at) || j.stale(younger, younger.begun.at) {

@@ -42,10 +42,11 @@ type message struct {
 // A slot is a place in the fleet that consumers occupy one after another.
 type slot struct {
 	options
-	name  int
-	ends  []ending
-	cuts  []span // when its consumer is cut off from SQS
-	begin time.Duration
+	name   int
+	ends   []ending
+	cuts   []span // when its consumer is cut off from SQS
+	pauses []span // when its process stands still
+	begin  time.Duration
 }
 
 type ending struct {
@@ -147,6 +148,7 @@ func newPlan(seed Seed) plan {
 	p.planMessages(d)
 	p.planFleet(d)
 	p.planActs(d)
+	p.planPauses()
 	return p
 }
 

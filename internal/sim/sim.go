@@ -99,6 +99,7 @@ func (f *fleet) live() {
 	f.work.Go(f.operate)
 	for _, slot := range f.slots {
 		f.work.Go(func() { f.occupy(slot) })
+		f.work.Go(func() { f.tellPauses(slot) })
 	}
 	time.Sleep(f.length)
 	close(f.calm)

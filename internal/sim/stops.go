@@ -7,7 +7,7 @@ import "time"
 // of an extension of 10 s.
 const settling = 45 * time.Second
 
-// stopsEnd is (g).
+// stopsEnd is (g). The time in which the process stands still does not count.
 func (j *judge) stopsEnd() {
 	for _, s := range j.stops {
 		c := j.consumers[s.consumer]
@@ -28,7 +28,7 @@ func (j *judge) stopsEnd() {
 				from = h.ended.at
 			}
 		}
-		if took := s.done.Sub(from); took > settling {
+		if took := c.active(from, s.done); took > settling {
 			j.broken("", "(g) consumer %d took %v to end by %s after the last handler and the end of patience", s.consumer, took, s.how)
 		}
 	}
