@@ -22,18 +22,20 @@ func (f *fleet) judge() []string {
 	for _, h := range f.record.handlings {
 		j.byHandle[h.handle].handling = h
 	}
-	j.findLags()
+	j.lookUpReceives()
 	j.noneLost()
 	j.noOverlap()
 	j.inOrder()
 	j.formsAreRight()
 	j.callsAreFew()
+	j.endsWithoutQueue()
 	j.stopsEnd()
 	j.handedBackLastToFirst()
 	for _, handle := range sortedKeys(j.byHandle) {
 		l := j.byHandle[handle]
 		j.deletedAfterSuccess(l)
 		j.silentAfterOutcome(l)
+		j.oldHandlesAreDead(l)
 		j.hiddenAsLongAsOwned(l)
 		j.toldInTime(l)
 		j.neverNeglected(l)
@@ -47,10 +49,11 @@ func (f *fleet) judge() []string {
 	return j.verdict()
 }
 
-// findLags finds for how long the answers of receives were under way. An answer
+// lookUpReceives finds of which queue a delivery is, if there was another one
+// before, and for how long the answer was under way that brought it. An answer
 // has arrived when its consumer can read it, which may be later than when it was
 // sent: at the end of a pause.
-func (j *judge) findLags() {
+func (j *judge) lookUpReceives() {
 	waited := make(map[*life]time.Duration)
 	for _, c := range j.calls {
 		if c.Op != "ReceiveMessage" {
@@ -62,6 +65,7 @@ func (j *judge) findLags() {
 				continue
 			}
 			l.lag = max(l.lag, j.faults.lagOf(c.At))
+			l.old = c.At.Before(j.began.Add(j.gap.to))
 			if !c.Done.IsZero() && !c.Done.After(l.received.at) { // else it was repeated (R12)
 				waited[l] = l.received.at.Sub(c.Done)
 			}
@@ -85,6 +89,7 @@ type life struct {
 	requests []*request
 	handling *handling     // nil = its handler was not called
 	lag      time.Duration // how long the answer that brought it was under way at most
+	old      bool          // of a queue that was deleted
 }
 
 func (l *life) timeout() time.Duration { return l.consumer.sub.Load().Visibility() }

@@ -88,6 +88,7 @@ func (l *line) GetQueueAttributes(ctx context.Context, in *sqs.GetQueueAttribute
 
 func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
 	out, err := pass(ctx, l, l.sqs.ReceiveMessage, in, opts)
+	l.c.record.polled(l.c.number, err)
 	if err == nil {
 		for _, m := range out.Messages {
 			l.c.record.received(l.c, m)

@@ -31,6 +31,7 @@ type record struct {
 	handlings  []*handling
 	stops      []*stop
 	aborts     map[int][]time.Time // by consumer: receives that it did not wait for
+	polls      map[int][]poll      // by consumer
 	lines      []string
 	problems   []problem
 }
@@ -132,7 +133,7 @@ type problem struct {
 func newRecord() *record {
 	return &record{
 		began: time.Now(), sent: make(map[string]message), purged: make(map[string]bool),
-		deliveries: make(map[string]*delivery), aborts: make(map[int][]time.Time),
+		deliveries: make(map[string]*delivery), aborts: make(map[int][]time.Time), polls: make(map[int][]poll),
 	}
 }
 
@@ -167,6 +168,12 @@ func (r *record) received(c *consumer, m types.Message) {
 	r.deliveries[handle] = &delivery{
 		consumer: c, number: aws.ToString(m.Body), messageID: aws.ToString(m.MessageId), handle: handle, received: r.now(),
 	}
+}
+
+func (r *record) polled(consumer int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.polls[consumer] = append(r.polls[consumer], poll{time.Now(), isMissing(err)})
 }
 
 func (r *record) aborted(consumer int) {
