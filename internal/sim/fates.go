@@ -73,7 +73,8 @@ func (j *judge) verdictHeeded(l *life) {
 }
 
 // settled: each delivery of a consumer that did not die has an outcome, and
-// unless its visibility was lost someone asked SQS for it.
+// unless its visibility was lost someone asked SQS for it, or tried to when the
+// process stood still.
 func (j *judge) settled(l *life) {
 	if l.dead() {
 		return
@@ -102,7 +103,7 @@ func (j *judge) settled(l *life) {
 			j.broken(l.number, "(h) consumer %d calls it lost, and has no reason to", l.consumer.number)
 		}
 	case h == nil && asked(remove): // handled before
-	case !asked(change):
+	case !asked(change) && !l.stayed:
 		j.broken(l.number, "(h) consumer %d does not hand it back", l.consumer.number)
 	}
 }

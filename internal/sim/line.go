@@ -78,6 +78,16 @@ func (l *line) open(ctx context.Context) error {
 	return nil
 }
 
+// request takes note of what is asked for, unless its time was over in a pause: it
+// never leaves then.
+func (l *line) request(over error, op operation, handle string, seconds int32) *request {
+	if over != nil {
+		l.c.record.stays(handle)
+		return nil
+	}
+	return l.c.record.request(l.c.number, op, handle, seconds)
+}
+
 func (l *line) GetQueueUrl(ctx context.Context, in *sqs.GetQueueUrlInput, opts ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error) {
 	return pass(ctx, l, l.sqs.GetQueueUrl, in, opts)
 }
@@ -100,22 +110,18 @@ func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, 
 }
 
 func (l *line) DeleteMessage(ctx context.Context, in *sqs.DeleteMessageInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error) {
-	if err := l.c.stand(ctx); err != nil {
-		return nil, err // its time is over: it does not leave
-	}
-	r := l.c.record.request(l.c.number, remove, aws.ToString(in.ReceiptHandle), 0)
+	over := l.c.stand(ctx)
+	r := l.request(over, remove, aws.ToString(in.ReceiptHandle), 0)
 	out, err := pass(ctx, l, l.sqs.DeleteMessage, in, opts)
 	l.c.record.answered(r, err)
 	return out, err
 }
 
 func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatchInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error) {
-	if err := l.c.stand(ctx); err != nil {
-		return nil, err // its time is over: it does not leave
-	}
+	over := l.c.stand(ctx)
 	asked := make(map[string]*request)
 	for _, e := range in.Entries {
-		asked[*e.Id] = l.c.record.request(l.c.number, remove, aws.ToString(e.ReceiptHandle), 0)
+		asked[*e.Id] = l.request(over, remove, aws.ToString(e.ReceiptHandle), 0)
 	}
 	out, err := pass(ctx, l, l.sqs.DeleteMessageBatch, in, opts)
 	if err == nil {
@@ -133,22 +139,18 @@ func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatc
 }
 
 func (l *line) ChangeMessageVisibility(ctx context.Context, in *sqs.ChangeMessageVisibilityInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityOutput, error) {
-	if err := l.c.stand(ctx); err != nil {
-		return nil, err // its time is over: it does not leave
-	}
-	r := l.c.record.request(l.c.number, change, aws.ToString(in.ReceiptHandle), in.VisibilityTimeout)
+	over := l.c.stand(ctx)
+	r := l.request(over, change, aws.ToString(in.ReceiptHandle), in.VisibilityTimeout)
 	out, err := pass(ctx, l, l.sqs.ChangeMessageVisibility, in, opts)
 	l.c.record.answered(r, err)
 	return out, err
 }
 
 func (l *line) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeMessageVisibilityBatchInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
-	if err := l.c.stand(ctx); err != nil {
-		return nil, err // its time is over: it does not leave
-	}
+	over := l.c.stand(ctx)
 	asked := make(map[string]*request)
 	for _, e := range in.Entries {
-		asked[*e.Id] = l.c.record.request(l.c.number, change, aws.ToString(e.ReceiptHandle), e.VisibilityTimeout)
+		asked[*e.Id] = l.request(over, change, aws.ToString(e.ReceiptHandle), e.VisibilityTimeout)
 	}
 	out, err := pass(ctx, l, l.sqs.ChangeMessageVisibilityBatch, in, opts)
 	if err == nil {

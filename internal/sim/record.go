@@ -52,6 +52,7 @@ type delivery struct {
 	messageID string
 	handle    string
 	received  moment
+	stayed    bool   // a request for it was held in a pause until its time was over
 	lost      moment // as the library reported it
 	finished  moment
 	outcome   sqsub.Result
@@ -199,7 +200,16 @@ func (r *record) request(consumer int, op operation, handle string, seconds int3
 	return q
 }
 
+func (r *record) stays(handle string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deliveries[handle].stayed = true
+}
+
 func (r *record) answered(q *request, err error) {
+	if q == nil {
+		return // it stayed
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q.answer, q.err = r.now(), err
