@@ -94,7 +94,8 @@ func (j *judge) settled(l *life) {
 		if !asked(remove) {
 			j.broken(l.number, "(a) consumer %d has handled it and does not delete it", l.consumer.number)
 		}
-		if l.outcome.Outcome == sqsub.Unsettled && !l.lost.is() && !l.refused(l.finished.at) && !j.hurried(l) {
+		over := l.lost.is() || !l.finished.at.Before(l.ownedUntil(l.finished)) // whoever finds out at the end of a pause
+		if l.outcome.Outcome == sqsub.Unsettled && !over && !l.refused(l.finished.at) && !j.hurried(l) {
 			j.broken(l.number, "(a) consumer %d gives up deleting it although it holds it: %v", l.consumer.number, l.outcome.Err)
 		}
 	case h != nil && h.verdict == exits:

@@ -7,22 +7,32 @@ import (
 
 // toldInTime is (b) for the consumer itself, whether another one takes the message
 // or not: when a hold is over, as far as its consumer can know, the context of the
-// handler has ended, or it ends as soon as the process runs again.
+// handler has ended, or it ends as soon as the process runs again. No handler
+// begins after that.
 func (j *judge) toldInTime(l *life) {
 	h := l.handling
 	if h == nil || l.dead() {
 		return
 	}
-	held := l.received.at.Add(l.timeout())
-	for _, q := range l.requests {
-		if q.op == change && q.granted() && !q.answer.at.After(held) {
-			held = q.sent.at.Add(q.visibility)
-		}
+	if late := h.begun.at.Sub(l.ownedUntil(h.begun)); late > 0 {
+		j.broken(l.number, "(b) consumer %d begins it %v after its hold was over", l.consumer.number, late)
 	}
-	end := l.consumer.awake(held)
+	end := l.consumer.awake(l.ownedUntil(h.ended))
 	if h.ended.at.After(end) && !(h.cancelled.is() && !h.cancelled.at.After(end)) {
 		j.broken(l.number, "(b) consumer %d does not cancel its handler %v after the end of its hold", l.consumer.number, h.ended.at.Sub(end))
 	}
+}
+
+// ownedUntil is the end of the hold as far as its consumer can know at m: an answer
+// that comes after it proves nothing (V8).
+func (l *life) ownedUntil(m moment) time.Time {
+	held := l.received.at.Add(l.timeout())
+	for _, q := range l.requests {
+		if q.op == change && q.granted() && q.answer.before(m) && !q.answer.at.After(held) {
+			held = q.sent.at.Add(q.visibility)
+		}
+	}
+	return held
 }
 
 // lostForAReason: by m SQS had said so, or the hold had run out as far as its
