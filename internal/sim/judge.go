@@ -65,7 +65,7 @@ func (j *judge) lookUpReceives() {
 				continue
 			}
 			l.lag = max(l.lag, j.faults.lagOf(c.At))
-			l.old = c.At.Before(j.began.Add(j.gap.to))
+			l.generation = j.generation(c.At)
 			if !c.Done.IsZero() && !c.Done.After(l.received.at) { // else it was repeated (R12)
 				waited[l] = l.received.at.Sub(c.Done)
 			}
@@ -86,10 +86,10 @@ type judge struct {
 // A life is all that is known of one delivery.
 type life struct {
 	*delivery
-	requests []*request
-	handling *handling     // nil = its handler was not called
-	lag      time.Duration // how long the answer that brought it was under way at most
-	old      bool          // of a queue that was deleted
+	requests   []*request
+	handling   *handling     // nil = its handler was not called
+	lag        time.Duration // how long the answer that brought it was under way at most
+	generation int           // of the queue: how many of its name were before
 }
 
 func (l *life) timeout() time.Duration { return l.consumer.sub.Load().Visibility() }

@@ -85,7 +85,7 @@ func TestJudge(t *testing.T) {
 			r.polls[s.consumer] = []poll{{s.at.Add(-2 * missingLimit), true}, {s.at.Add(-missingLimit), true}}
 		}},
 		{"an effect on the queue that took the place of its own", "(d)", func(r *record, h *handling, d *delivery) {
-			h.consumer.gap.to = d.received.at.Sub(r.began) + 1
+			h.consumer.gaps = []span{{0, d.received.at.Sub(r.began) + 1}}
 			q := r.request(d.consumer.number, remove, d.handle, 0)
 			r.answered(q, nil)
 		}},

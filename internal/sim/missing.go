@@ -22,14 +22,20 @@ const missingLimit = 2 * time.Minute
 // as pauses have.
 func (p *plan) planReplacement() {
 	d := p.draw("replacement")
-	if p.fair() || !d.chance(0.2) {
+	chance := 0.15
+	if p.visibility >= time.Minute { // so that some still hold what they have when the next queue is there
+		chance = 0.5
+	}
+	if p.fair() || !d.chance(chance) {
 		return
 	}
-	a := act{at: d.within(p.length), kind: replace, value: 60 + d.IntN(50)}
-	if d.chance(0.5) {
-		a.value = 150 + d.IntN(400)
+	for range 1 + d.IntN(2) {
+		a := act{at: d.within(p.length), kind: replace, value: 60 + d.IntN(50)}
+		if d.chance(0.4) {
+			a.value = 150 + d.IntN(400)
+		}
+		p.addAct(a)
 	}
-	p.addAct(a)
 }
 
 // replace deletes the queue, and creates one of its name when the time is over.
@@ -40,16 +46,31 @@ func (f *fleet) replace(after time.Duration) {
 	_, err := f.admin.DeleteQueue(context.Background(), &sqs.DeleteQueueInput{QueueUrl: &f.url})
 	f.sending.Unlock()
 	must(err)
-	f.gap.from = time.Since(f.record.began)
+	gap := span{from: time.Since(f.record.began)}
 	time.Sleep(after)
 	f.create(f.queue, f.queueAttributes())
 	f.setRedrive(f.maxReceive)
-	f.gap.to = time.Since(f.record.began)
+	gap.to = time.Since(f.record.began)
+	f.gaps = append(f.gaps, gap)
 	f.record.note("operator: the queue is there again")
 }
 
-// endures reports whether all consumers have to outlive what happened to the queue.
-func (f *fleet) endures() bool { return f.gap.to-f.gap.from < missingLimit }
+// enduring reports whether all consumers have to outlive what happened to the
+// queue. If it was there for a moment between two gaps they may have missed that.
+func (f *fleet) enduring() bool {
+	return len(f.gaps) == 0 || len(f.gaps) == 1 && f.gaps[0].to-f.gaps[0].from < missingLimit
+}
+
+// generation counts the queues before the one that was there at t.
+func (f *fleet) generation(t time.Time) int {
+	n := 0
+	for _, gap := range f.gaps {
+		if gap.to <= t.Sub(f.record.began) {
+			n++
+		}
+	}
+	return n
+}
 
 func isMissing(err error) bool {
 	var missing *types.QueueDoesNotExist
@@ -89,7 +110,7 @@ func (j *judge) endsWithoutQueue() {
 		case s.err == nil && !saw.IsZero() && saw.Before(s.at):
 			j.broken("", "(g) consumer %d does not end although its queue is missing since two minutes before %v", s.consumer, saw.Sub(j.began))
 		case s.err == nil:
-		case !isMissing(s.err) || saw.IsZero() || j.endures():
+		case !isMissing(s.err) || saw.IsZero() || j.enduring():
 			j.broken("", "(g) consumer %d ended with %v", s.consumer, s.err)
 		case saw.Before(s.at) || s.how == byItself:
 			s.at = saw
@@ -104,14 +125,13 @@ func (j *judge) endsWithoutQueue() {
 // the handles of the old one ask for has no effect on it, and is not asked for
 // again once SQS has said that they are none of this queue's (V8, B4).
 func (j *judge) oldHandlesAreDead(l *life) {
-	if !l.old {
-		return
-	}
-	there := j.began.Add(j.gap.to)
 	told := make(map[operation]bool)
 	for _, q := range l.requests {
+		if j.generation(q.sent.at) == l.generation {
+			continue
+		}
 		switch {
-		case q.granted() && q.sent.at.After(there):
+		case q.granted():
 			j.broken(l.number, "(d) consumer %d is granted a %s with a receipt handle of the queue before", q.consumer, q.op)
 		case q.op == change && told[change], q.op == remove && told[remove]:
 			j.broken(l.number, "(d) consumer %d asks to %s it again with a receipt handle of the queue before", q.consumer, q.op)
@@ -120,10 +140,10 @@ func (j *judge) oldHandlesAreDead(l *life) {
 	}
 }
 
-// allOld reports whether a call is about receipt handles of the queue before alone.
+// allOld reports whether a call is about receipt handles of former queues alone.
 func (j *judge) allOld(c sqstest.Call) bool {
 	return !slices.ContainsFunc(c.Entries, func(e sqstest.Entry) bool {
 		l := j.byHandle[e.ReceiptHandle]
-		return l == nil || !l.old
+		return l == nil || l.generation == j.generation(c.At)
 	})
 }

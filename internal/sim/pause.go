@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -28,8 +29,9 @@ import (
 //   - The monotonic clock goes on, as in a SIGSTOP. That it stands still while a
 //     machine is suspended cannot be shown in a bubble.
 
-// planPauses has a draw of its own: what else a seed decides does not depend on
-// it.
+// planPauses has the process of some places stand still, mostly not long after a
+// message was sent, for a part of the visibility timeout or for several. It has a
+// draw of its own: what else a seed decides does not depend on it.
 func (p *plan) planPauses() {
 	d := p.draw("pauses")
 	if p.fair() || !d.chance(0.5) {
@@ -37,13 +39,20 @@ func (p *plan) planPauses() {
 	}
 	for i := range p.slots {
 		s := &p.slots[i]
-		for from := d.within(p.length); d.chance(0.5) && from < p.length; {
+		timeout := cmp.Or(s.visibility, p.visibility)
+		for range d.IntN(4) {
+			from := d.within(p.length)
+			if d.chance(0.7) {
+				from = p.messages[d.IntN(len(p.messages))].at + d.skewed(2*timeout)
+			}
 			x := d.Float64()
-			long := time.Duration((0.1 + 4*x*x) * float64(cmp.Or(s.visibility, p.visibility)))
-			pause := span{from, min(from+long, p.length)}
-			s.pauses = append(s.pauses, pause)
-			from = pause.to + d.within(p.length/4)
+			to := min(from+time.Duration((0.1+4*x*x)*float64(timeout)), p.length)
+			apart := func(other span) bool { return to < other.from || other.to < from }
+			if from < to && !slices.ContainsFunc(s.pauses, func(other span) bool { return !apart(other) }) {
+				s.pauses = append(s.pauses, span{from, to})
+			}
 		}
+		slices.SortFunc(s.pauses, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	}
 }
 

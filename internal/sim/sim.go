@@ -59,7 +59,7 @@ type fleet struct {
 	faults *weather
 	calm   chan struct{} // closed when the eventful part is over
 	fewest atomic.Int32  // the smallest maximum of receives so far; 0 = none
-	gap    span          // in which the queue did not exist
+	gaps   []span        // in which the queue did not exist
 
 	mu        sync.Mutex
 	consumers []*consumer
@@ -231,7 +231,7 @@ func (f *fleet) giveUpMessages() {
 // settleDown waits until the queue is empty: without faults, with handlers that
 // succeed at once, nothing can be in the way of a message any more.
 func (f *fleet) settleDown() {
-	if f.alive() == 0 || !f.endures() { // those that live may be about to end
+	if f.alive() == 0 || !f.enduring() { // those that live may be about to end
 		f.start(slot{options: plainOptions()}, len(f.slots))
 	}
 	last := time.Now()
