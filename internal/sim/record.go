@@ -203,7 +203,9 @@ func (r *record) request(consumer int, op operation, handle string, seconds int3
 func (r *record) stays(handle string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deliveries[handle].stayed = true
+	if d := r.deliveries[handle]; d != nil {
+		d.stayed = true
+	}
 }
 
 func (r *record) answered(q *request, err error) {
