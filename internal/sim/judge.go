@@ -10,7 +10,7 @@ import (
 func (f *fleet) judge() []string {
 	j := &judge{fleet: f, record: f.record, calls: f.server.Calls(), byHandle: make(map[string]*life)}
 	for handle, d := range f.record.deliveries {
-		j.byHandle[handle] = &life{delivery: d}
+		j.byHandle[handle] = &life{delivery: d, generation: f.generation(f.record.began.Add(f.record.sent[d.number].at))}
 	}
 	for _, q := range f.record.requests {
 		if l := j.byHandle[q.handle]; l != nil {
@@ -22,7 +22,7 @@ func (f *fleet) judge() []string {
 	for _, h := range f.record.handlings {
 		j.byHandle[h.handle].handling = h
 	}
-	j.lookUpReceives()
+	j.findLags()
 	j.noneLost()
 	j.noOverlap()
 	j.inOrder()
@@ -49,11 +49,10 @@ func (f *fleet) judge() []string {
 	return j.verdict()
 }
 
-// lookUpReceives finds of which queue a delivery is, if there was another one
-// before, and for how long the answer was under way that brought it. An answer
+// findLags finds for how long the answers of receives were under way. An answer
 // has arrived when its consumer can read it, which may be later than when it was
 // sent: at the end of a pause.
-func (j *judge) lookUpReceives() {
+func (j *judge) findLags() {
 	waited := make(map[*life]time.Duration)
 	for _, c := range j.calls {
 		if c.Op != "ReceiveMessage" {
@@ -65,7 +64,6 @@ func (j *judge) lookUpReceives() {
 				continue
 			}
 			l.lag = max(l.lag, j.faults.lagOf(c.At))
-			l.generation = j.generation(c.At)
 			if !c.Done.IsZero() && !c.Done.After(l.received.at) { // else it was repeated (R12)
 				waited[l] = l.received.at.Sub(c.Done)
 			}

@@ -44,7 +44,7 @@ func (j *judge) lostForAReason(l *life, m moment) bool {
 	held := l.received.at.Add(l.timeout())
 	for _, q := range l.requests {
 		if q.op == change && q.granted() && q.sent.before(m) && q.answer.at.Before(held.Add(-guard)) { // a later answer proves nothing (V8)
-			held = q.sent.at.Add(q.visibility)
+			held = l.consumer.decided(q.sent.at).Add(q.visibility) // its consumer counts from there
 		}
 	}
 	if !m.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !m.at.Before(l.received.at.Add(l.consumer.maxHold)) {

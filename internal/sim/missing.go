@@ -61,7 +61,8 @@ func (f *fleet) enduring() bool {
 	return len(f.gaps) == 0 || len(f.gaps) == 1 && f.gaps[0].to-f.gaps[0].from < missingLimit
 }
 
-// generation counts the queues before the one that was there at t.
+// generation counts the queues before the one that was there at t. A message is of
+// the one that it was sent to.
 func (f *fleet) generation(t time.Time) int {
 	n := 0
 	for _, gap := range f.gaps {

@@ -98,14 +98,18 @@ func (c *consumer) awake(t time.Time) time.Time {
 }
 
 // resumed reports whether a pause ends at t.
-func (c *consumer) resumed(t time.Time) bool {
+func (c *consumer) resumed(t time.Time) bool { return c.decided(t).Before(t) }
+
+// decided is when the library may have decided on what left at t: in the pause that
+// ends then, if there is one.
+func (c *consumer) decided(t time.Time) time.Time {
 	at := t.Sub(c.record.began)
 	for _, pause := range c.pauses {
 		if pause.to == at {
-			return true
+			return c.record.began.Add(pause.from)
 		}
 	}
-	return false
+	return t
 }
 
 // active is how long the consumer did not stand still between two times.

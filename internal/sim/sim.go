@@ -187,6 +187,7 @@ func (f *fleet) send(m message, in *sqs.SendMessageInput) bool {
 		return false
 	}
 	must(err)
+	m.at = time.Since(f.record.began)
 	f.record.addSent(m)
 	return true
 }
