@@ -16,16 +16,19 @@ type consumer struct {
 	options
 	number int
 	slot   int
+	pauses []span
 	line   *line
 	cancel context.CancelFunc // ends Subscribe's context
 	sub    atomic.Pointer[sqsub.Subscription]
 	ready  chan struct{} // closed when sub is set
+	over   chan struct{} // closed when it has ended
 
 	state atomic.Int32
 }
 
 const (
 	living int32 = iota
+	stopping
 	dead
 	ended
 )
@@ -37,15 +40,30 @@ func (f *fleet) occupy(s slot) {
 	began := time.Now()
 	f.sleepUntil(began.Add(s.begin))
 	for _, e := range s.ends {
-		c := f.start(s, s.name)
-		f.sleepUntil(began.Add(e.at))
-		if c != nil {
-			c.end(e.how)
-		}
+		f.serve(s, began.Add(e.at)).end(e.how)
 		f.sleepUntil(time.Now().Add(e.gap))
 	}
 	if f.eventful() {
-		f.start(s, s.name)
+		f.serve(s, began.Add(f.length))
+	}
+}
+
+// serve has a consumer in a place until t, or until it is calm. One that ends by
+// itself is followed by another, as a supervisor would see to.
+func (f *fleet) serve(s slot, t time.Time) *consumer {
+	for {
+		c := f.start(s, s.name)
+		timer := time.NewTimer(time.Until(t))
+		select {
+		case <-timer.C:
+		case <-f.calm:
+		case <-c.over:
+		}
+		if timer.Stop() && f.eventful() {
+			f.sleepUntil(time.Now().Add(2 * time.Second))
+			continue
+		}
+		return c
 	}
 }
 
@@ -72,7 +90,7 @@ func (f *fleet) eventful() bool {
 // several tries.
 func (f *fleet) start(s slot, place int) *consumer {
 	f.mu.Lock()
-	c := &consumer{fleet: f, options: s.options, slot: place, number: len(f.consumers), ready: make(chan struct{})}
+	c := &consumer{fleet: f, options: s.options, pauses: s.pauses, slot: place, number: len(f.consumers), ready: make(chan struct{}), over: make(chan struct{})}
 	c.line = newLine(c, s.cuts)
 	f.consumers = append(f.consumers, c)
 	f.mu.Unlock()
@@ -87,12 +105,25 @@ func (f *fleet) start(s slot, place int) *consumer {
 		if err == nil {
 			c.sub.Store(sub)
 			close(c.ready)
-			f.record.note("consumer %d starts: visibility %v, %+v", c.number, sub.Visibility(), c.options)
+			f.watches.Go(c.watch)
+			f.record.note("consumer %d starts in place %d: visibility %v, %+v", c.number, place, sub.Visibility(), c.options)
 			return c
 		}
 		f.record.note("consumer %d does not start: %v", c.number, err)
 		time.Sleep(2 * time.Second)
 	}
+}
+
+// watch takes note of the end of a subscription that ends by itself.
+func (c *consumer) watch() {
+	sub := c.sub.Load()
+	<-sub.Done()
+	if c.state.CompareAndSwap(living, ended) {
+		now := time.Now()
+		c.cancel()
+		c.record.stopped(&stop{consumer: c.number, how: byItself, at: now, done: now, err: sub.Wait()}, sub)
+	}
+	close(c.over)
 }
 
 // handleWhenReady lets the handler know its subscription: the first message may
@@ -112,8 +143,14 @@ func (c *consumer) subscribeOptions() []sqsub.Option {
 		sqsub.WithRetryDelay(func(*sqsub.Delivery, error) time.Duration { return c.retryDelay }),
 		sqsub.WithLogger(slog.New(c.record.logOf(c.number))),
 		sqsub.WithHooks(sqsub.Hooks{
-			Finished: func(d *sqsub.Delivery, r sqsub.Result) { c.record.finished(c.number, d, r) },
-			Lost:     func(d *sqsub.Delivery, cause error) { c.record.lost(c.number, d, cause) },
+			Finished: func(d *sqsub.Delivery, r sqsub.Result) {
+				c.stand(context.Background())
+				c.record.finished(c.number, d, r)
+			},
+			Lost: func(d *sqsub.Delivery, cause error) {
+				c.stand(context.Background())
+				c.record.lost(c.number, d, cause)
+			},
 		}),
 	}
 	if c.visibility > 0 {
@@ -125,8 +162,14 @@ func (c *consumer) subscribeOptions() []sqsub.Option {
 	return opts
 }
 
-// end stops the consumer, or lets it die.
+// end stops the consumer, or lets it die, unless it has ended by itself.
 func (c *consumer) end(by how) {
+	if by != dies {
+		c.stand(context.Background())
+	}
+	if !c.state.CompareAndSwap(living, stopping) {
+		return
+	}
 	sub := c.sub.Load()
 	s := &stop{consumer: c.number, how: by, at: time.Now()}
 	defer time.AfterFunc(c.length+never, c.giveUp).Stop()

@@ -102,6 +102,7 @@ func (c *consumer) handle(ctx context.Context, d *sqsub.Delivery) error {
 			h.verdict = fails
 		}
 	}
+	c.stand(context.Background())
 	if c.line.dead.Err() != nil {
 		h.verdict = died
 		return errors.New("died")

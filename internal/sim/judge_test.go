@@ -73,6 +73,22 @@ func TestJudge(t *testing.T) {
 			q := r.request(d.consumer.number, change, d.handle, 43200)
 			q.sent = moment{h.ended.n, h.begun.at}
 		}},
+		{"not told that its hold is over", "does not cancel its handler", func(_ *record, h *handling, _ *delivery) {
+			h.ended.at = h.begun.at.Add(time.Hour)
+		}},
+		{"begun when its hold is over", "after its hold was over", func(_ *record, h *handling, _ *delivery) {
+			h.begun.at = h.begun.at.Add(time.Hour)
+		}},
+		{"an end without a reason", "(g)", func(r *record, _ *handling, _ *delivery) { r.stops[0].err = errCut }},
+		{"no end without a queue", "(g)", func(r *record, _ *handling, _ *delivery) {
+			s := r.stops[0]
+			r.polls[s.consumer] = []poll{{s.at.Add(-2 * missingLimit), true}, {s.at.Add(-missingLimit), true}}
+		}},
+		{"an effect on the queue that took the place of its own", "(d)", func(r *record, h *handling, d *delivery) {
+			h.consumer.gaps = []span{{0, d.received.at.Sub(r.began) + 1}}
+			q := r.request(d.consumer.number, remove, d.handle, 0)
+			r.answered(q, nil)
+		}},
 		{"not deleted", "(a)", func(r *record, _ *handling, d *delivery) {
 			for _, q := range r.requests {
 				if q.handle == d.handle {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,6 +34,9 @@ var errCut = errors.New("the line is cut")
 // pass makes a call, if the line lets it.
 func pass[In, Out any](ctx context.Context, l *line, f func(context.Context, In, ...func(*sqs.Options)) (Out, error), in In, opts []func(*sqs.Options)) (Out, error) {
 	var none Out
+	if err := l.c.stand(ctx); err != nil {
+		return none, err
+	}
 	if err := l.open(ctx); err != nil {
 		return none, err
 	}
@@ -40,6 +44,9 @@ func pass[In, Out any](ctx context.Context, l *line, f func(context.Context, In,
 	defer cancel()
 	defer context.AfterFunc(l.dead, cancel)()
 	out, err := f(held, in, opts...)
+	if late := l.c.stand(ctx); late != nil && l.c.outrun(fmt.Sprintf("%T", in)) {
+		return none, late
+	}
 	if err := l.open(ctx); err != nil { // died or was cut meanwhile: the answer does not get through
 		return none, err
 	}
@@ -71,6 +78,16 @@ func (l *line) open(ctx context.Context) error {
 	return nil
 }
 
+// request takes note of what is asked for, unless its time was over in a pause: it
+// never leaves then.
+func (l *line) request(over error, op operation, handle string, seconds int32) *request {
+	if over != nil {
+		l.c.record.stays(handle)
+		return nil
+	}
+	return l.c.record.request(l.c.number, op, handle, seconds)
+}
+
 func (l *line) GetQueueUrl(ctx context.Context, in *sqs.GetQueueUrlInput, opts ...func(*sqs.Options)) (*sqs.GetQueueUrlOutput, error) {
 	return pass(ctx, l, l.sqs.GetQueueUrl, in, opts)
 }
@@ -81,6 +98,7 @@ func (l *line) GetQueueAttributes(ctx context.Context, in *sqs.GetQueueAttribute
 
 func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
 	out, err := pass(ctx, l, l.sqs.ReceiveMessage, in, opts)
+	l.c.record.polled(l.c.number, err)
 	if err == nil {
 		for _, m := range out.Messages {
 			l.c.record.received(l.c, m)
@@ -92,16 +110,18 @@ func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, 
 }
 
 func (l *line) DeleteMessage(ctx context.Context, in *sqs.DeleteMessageInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error) {
-	r := l.c.record.request(l.c.number, remove, aws.ToString(in.ReceiptHandle), 0)
+	over := l.c.stand(ctx)
+	r := l.request(over, remove, aws.ToString(in.ReceiptHandle), 0)
 	out, err := pass(ctx, l, l.sqs.DeleteMessage, in, opts)
 	l.c.record.answered(r, err)
 	return out, err
 }
 
 func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatchInput, opts ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error) {
+	over := l.c.stand(ctx)
 	asked := make(map[string]*request)
 	for _, e := range in.Entries {
-		asked[*e.Id] = l.c.record.request(l.c.number, remove, aws.ToString(e.ReceiptHandle), 0)
+		asked[*e.Id] = l.request(over, remove, aws.ToString(e.ReceiptHandle), 0)
 	}
 	out, err := pass(ctx, l, l.sqs.DeleteMessageBatch, in, opts)
 	if err == nil {
@@ -119,16 +139,18 @@ func (l *line) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBatc
 }
 
 func (l *line) ChangeMessageVisibility(ctx context.Context, in *sqs.ChangeMessageVisibilityInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityOutput, error) {
-	r := l.c.record.request(l.c.number, change, aws.ToString(in.ReceiptHandle), in.VisibilityTimeout)
+	over := l.c.stand(ctx)
+	r := l.request(over, change, aws.ToString(in.ReceiptHandle), in.VisibilityTimeout)
 	out, err := pass(ctx, l, l.sqs.ChangeMessageVisibility, in, opts)
 	l.c.record.answered(r, err)
 	return out, err
 }
 
 func (l *line) ChangeMessageVisibilityBatch(ctx context.Context, in *sqs.ChangeMessageVisibilityBatchInput, opts ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
+	over := l.c.stand(ctx)
 	asked := make(map[string]*request)
 	for _, e := range in.Entries {
-		asked[*e.Id] = l.c.record.request(l.c.number, change, aws.ToString(e.ReceiptHandle), e.VisibilityTimeout)
+		asked[*e.Id] = l.request(over, change, aws.ToString(e.ReceiptHandle), e.VisibilityTimeout)
 	}
 	out, err := pass(ctx, l, l.sqs.ChangeMessageVisibilityBatch, in, opts)
 	if err == nil {

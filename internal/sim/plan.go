@@ -42,10 +42,11 @@ type message struct {
 // A slot is a place in the fleet that consumers occupy one after another.
 type slot struct {
 	options
-	name  int
-	ends  []ending
-	cuts  []span // when its consumer is cut off from SQS
-	begin time.Duration
+	name   int
+	ends   []ending
+	cuts   []span // when its consumer is cut off from SQS
+	pauses []span // when its process stands still
+	begin  time.Duration
 }
 
 type ending struct {
@@ -66,6 +67,7 @@ const (
 	closed    how = "close"
 	dies      how = "death"
 	impatient how = "shutdown that runs out of time"
+	byItself  how = "itself"
 )
 
 // options are those of one consumer.
@@ -102,6 +104,7 @@ const (
 	setRedrive    actKind = "sets the maximum of receives to"
 	look          actKind = "looks at messages for seconds:"
 	purge         actKind = "purges the queue"
+	replace       actKind = "deletes the queue, and creates it after seconds:"
 )
 
 // A spell is a time of bad weather.
@@ -147,6 +150,8 @@ func newPlan(seed Seed) plan {
 	p.planMessages(d)
 	p.planFleet(d)
 	p.planActs(d)
+	p.planPauses()
+	p.planReplacement()
 	return p
 }
 
@@ -252,11 +257,15 @@ func (p *plan) planActs(d draw) {
 		case look:
 			a.value = 1 + d.IntN(20)
 		}
-		p.acts = append(p.acts, a)
+		p.addAct(a)
 	}
 	if d.chance(0.05) {
-		p.acts = append(p.acts, act{at: d.within(p.length), kind: purge})
+		p.addAct(act{at: d.within(p.length), kind: purge})
 	}
+}
+
+func (p *plan) addAct(a act) {
+	p.acts = append(p.acts, a)
 	slices.SortStableFunc(p.acts, func(a, b act) int { return cmp.Compare(a.at, b.at) })
 }
 

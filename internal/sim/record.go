@@ -31,6 +31,7 @@ type record struct {
 	handlings  []*handling
 	stops      []*stop
 	aborts     map[int][]time.Time // by consumer: receives that it did not wait for
+	polls      map[int][]poll      // by consumer
 	lines      []string
 	problems   []problem
 }
@@ -51,6 +52,7 @@ type delivery struct {
 	messageID string
 	handle    string
 	received  moment
+	stayed    bool   // a request for it was held in a pause until its time was over
 	lost      moment // as the library reported it
 	finished  moment
 	outcome   sqsub.Result
@@ -132,7 +134,7 @@ type problem struct {
 func newRecord() *record {
 	return &record{
 		began: time.Now(), sent: make(map[string]message), purged: make(map[string]bool),
-		deliveries: make(map[string]*delivery), aborts: make(map[int][]time.Time),
+		deliveries: make(map[string]*delivery), aborts: make(map[int][]time.Time), polls: make(map[int][]poll),
 	}
 }
 
@@ -169,6 +171,12 @@ func (r *record) received(c *consumer, m types.Message) {
 	}
 }
 
+func (r *record) polled(consumer int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.polls[consumer] = append(r.polls[consumer], poll{time.Now(), isMissing(err)})
+}
+
 func (r *record) aborted(consumer int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +200,18 @@ func (r *record) request(consumer int, op operation, handle string, seconds int3
 	return q
 }
 
+func (r *record) stays(handle string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := r.deliveries[handle]; d != nil {
+		d.stayed = true
+	}
+}
+
 func (r *record) answered(q *request, err error) {
+	if q == nil {
+		return // it stayed
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	q.answer, q.err = r.now(), err

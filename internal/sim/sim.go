@@ -3,7 +3,7 @@
 //
 // A run is drawn from one seed: the queue, the consumers with their options and
 // handlers, what producers send and when, which calls fail and how, who is
-// stopped or dies, and what operators do to the queue. It lives in one bubble
+// stopped, dies or stands still for a while, and what operators do to the queue. It lives in one bubble
 // of testing/synctest, so that hours pass in milliseconds. Its invariants are
 // judged by the server's log, by what passed over the consumers' connections
 // and by the handlers' own record, not by what the library says of itself.
@@ -70,11 +70,14 @@ type fleet struct {
 	faults *weather
 	calm   chan struct{} // closed when the eventful part is over
 	fewest atomic.Int32  // the smallest maximum of receives so far; 0 = none
+	gaps   []span        // in which the queue did not exist
 
 	mu        sync.Mutex
 	consumers []*consumer
 
-	work sync.WaitGroup
+	sending sync.Mutex // held while something is sent, or the queue is deleted
+	work    sync.WaitGroup
+	watches sync.WaitGroup
 }
 
 const (
@@ -110,6 +113,7 @@ func (f *fleet) live() {
 	f.work.Go(f.operate)
 	for _, slot := range f.slots {
 		f.work.Go(func() { f.occupy(slot) })
+		f.work.Go(func() { f.tellPauses(slot) })
 	}
 	time.Sleep(f.length)
 	close(f.calm)
@@ -179,10 +183,24 @@ func (f *fleet) produce() {
 			in.MessageDeduplicationId = in.MessageBody
 			in.MessageGroupId = aws.String(m.group)
 		}
-		_, err := f.admin.SendMessage(context.Background(), in)
-		must(err)
-		f.record.addSent(m)
+		for !f.send(m, in) {
+			time.Sleep(time.Second)
+		}
 	}
+}
+
+// send is false if there is no queue.
+func (f *fleet) send(m message, in *sqs.SendMessageInput) bool {
+	f.sending.Lock()
+	defer f.sending.Unlock()
+	_, err := f.admin.SendMessage(context.Background(), in)
+	if isMissing(err) {
+		return false
+	}
+	must(err)
+	m.at = time.Since(f.record.began)
+	f.record.addSent(m)
+	return true
 }
 
 // operate does to the queue what the plan's operators do.
@@ -206,19 +224,26 @@ func (f *fleet) operate() {
 				f.record.note("operator: %v", err) // over the limit in flight
 			}
 		case purge:
-			for _, m := range f.server.Messages(f.queue) {
-				f.record.purge(m.Body)
-			}
+			f.giveUpMessages()
 			_, err := f.admin.PurgeQueue(context.Background(), &sqs.PurgeQueueInput{QueueUrl: &f.url})
 			must(err)
+		case replace:
+			f.replace(time.Duration(a.value) * time.Second)
 		}
+	}
+}
+
+// giveUpMessages notes that the operator, not a consumer, loses what is there.
+func (f *fleet) giveUpMessages() {
+	for _, m := range f.server.Messages(f.queue) {
+		f.record.purge(m.Body)
 	}
 }
 
 // settleDown waits until the queue is empty: without faults, with handlers that
 // succeed at once, nothing can be in the way of a message any more.
 func (f *fleet) settleDown() {
-	if f.alive() == 0 {
+	if f.alive() == 0 || !f.enduring() { // those that live may be about to end
 		f.start(slot{options: plainOptions()}, len(f.slots))
 	}
 	last := time.Now()
@@ -263,6 +288,7 @@ func (f *fleet) stopAll() {
 		})
 	}
 	stopping.Wait()
+	f.watches.Wait()
 }
 
 // A client for the consumers, with the SDK's own retries.
