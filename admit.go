@@ -2,16 +2,18 @@ package sqsub
 
 import (
 	"context"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// hold takes a message in hand: from now on it is extended.
-func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
-	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: answered}, receipt: aws.ToString(m.ReceiptHandle)}
-	h := newHold(sent, answered, l.visibility, l.maxHold)
+// hold takes a message in hand: from now on it is extended. A repeated receive
+// may bring what the first try took (R12). An answer that is overdue was under
+// way, or waited here while the process stood still: SQS hid the message at the
+// end of the wait time, not when the answer was read (R18).
+func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
+	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: r.answered}, receipt: aws.ToString(m.ReceiptHandle)}
+	h := newHold(r.first, earlier(r.answered, r.sent.Add(r.wait+answerTime)), l.visibility, l.maxHold)
 	d.ctx, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
 		d.ctx = holdContext{d.ctx, h.limit}
@@ -22,15 +24,15 @@ func (l *dispatcher) hold(m types.Message, sent, answered time.Time) *delivery {
 }
 
 // admit puts received messages in hand, and in the order of their lanes.
-func (l *dispatcher) admit(messages []types.Message, sent, answered time.Time) {
+func (l *dispatcher) admit(r pollResult) {
 	l.responses++
 	var late []*delivery
-	for _, m := range messages {
+	for _, m := range r.messages {
 		if aws.ToString(m.ReceiptHandle) == "" {
 			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
 			continue
 		}
-		d := l.hold(m, sent, answered)
+		d := l.hold(m, r)
 		d.response = l.responses
 		l.stats.received.Add(1)
 		if f := l.hooks.Received; f != nil {

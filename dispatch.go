@@ -372,5 +372,5 @@ func (l *dispatcher) takePoll(r pollResult) {
 	if l.receiver.fatal != nil {
 		l.drain()
 	}
-	l.admit(r.messages, r.first, r.answered) // first: a repeated receive may bring what the first try took (R12)
+	l.admit(r)
 }

@@ -293,7 +293,8 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 		if r.missing.IsZero() {
 			r.missing = res.answered
 		}
-		if missing := res.answered.Sub(r.missing); missing >= missingLimit {
+		// An answer proves nothing about later than when its request was sent.
+		if missing := res.sent.Sub(r.missing); missing >= missingLimit {
 			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(time.Second), res.err)
 		}
 	}

@@ -518,6 +518,38 @@ func TestQueueIsMadeAgain(t *testing.T) {
 	})
 }
 
+// A pausedClient reads answers long after they came, as after a pause of the
+// process.
+type pausedClient struct {
+	*sqs.Client
+	pause func(err error) time.Duration // before an answer is read
+}
+
+func (c *pausedClient) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
+	out, err := c.Client.ReceiveMessage(ctx, in, opts...)
+	time.Sleep(c.pause(err))
+	return out, err
+}
+
+// A long poll whose answer waited while the process stood still: SQS hid the
+// message before the end of the wait time (R18).
+func TestAnswerReadAfterAPause(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		client := &pausedClient{Client: f.client, pause: func(error) time.Duration { return 40 * time.Second }}
+		sub := f.through(client, works(time.Second), sqsub.WithVisibility(10*time.Second))
+		f.send("m")
+		f.wait(20 * time.Second)
+		if len(f.receive(0)) != 1 { // it has been visible again since 10 s
+			f.Fatal("no rival has the message")
+		}
+		f.wait(2 * time.Minute)
+		f.stop(sub)
+		if runs := f.Runs(); len(runs) > 0 {
+			f.Errorf("it is handled, while another consumer has it: %+v", runs)
+		}
+	})
+}
+
 // A queue that is missing now and then is not gone: the two minutes are without
 // a pause.
 func TestQueueIsMissingNowAndThen(t *testing.T) {

@@ -24,6 +24,7 @@ type removal struct {
 	tries  int
 	lost   bool      // the visibility, before the last try
 	lostAt time.Time // when that was noticed
+	last   bool      // no other try is worth it
 	inTime bool      // a try before that may have taken effect
 }
 
@@ -44,6 +45,7 @@ func (m *removal) deadline(now time.Time) queue.Deadline {
 	if m.lost && m.lostAt.IsZero() {
 		m.lostAt = now
 	}
+	m.last = m.lost && now.Sub(m.lostAt) > lateLimit
 	return queue.Deadline{LeaveBy: m.s.company(h, now, m.lost || m.tries > 0), Limit: settleLimit}
 }
 
@@ -91,7 +93,7 @@ func (m *removal) over(err error) bool {
 		m.giveUp(err)
 		m.d.result.Outcome = Lost
 		return true
-	case kind == queue.Invalid, m.lost && time.Since(m.lostAt) > lateLimit:
+	case kind == queue.Invalid, m.last:
 		m.giveUp(err)
 		return true
 	}

@@ -60,7 +60,7 @@ func (j *judge) callsAreFew() {
 		l := j.byHandle[handle]
 		timeout := l.timeout()
 		apart := timeout/2 - min(l.consumer.batchDelay, timeout/10)
-		last := l.received.at
+		last := l.since
 		for _, q := range l.requests {
 			if !l.extends(q) || !q.granted() {
 				continue

@@ -11,7 +11,7 @@ import (
 // extension leaves later than half a timeout after the last.
 func (j *judge) fairIsSmooth() {
 	for _, l := range j.byHandle {
-		last := l.received.at
+		last := l.since
 		for _, q := range l.requests {
 			if q.op != change {
 				continue

@@ -13,7 +13,7 @@ import (
 // the same.
 func (j *judge) hiddenAsLongAsOwned(l *life) {
 	timeout := l.timeout()
-	held := l.received.at.Add(timeout)
+	held := l.since.Add(timeout)
 	h := l.handling
 	var shown time.Time // when it may be visible after a try whose answer was lost
 	for _, q := range l.requests {

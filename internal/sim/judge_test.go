@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 		{"an end without a reason", "(g)", func(r *record, _ *handling, _ *delivery) { r.stops[0].err = errCut }},
 		{"no end without a queue", "(g)", func(r *record, _ *handling, _ *delivery) {
 			s := r.stops[0]
-			r.polls[s.consumer] = []poll{{s.at.Add(-2 * missingLimit), true}, {s.at.Add(-missingLimit), true}}
+			r.polls[s.consumer] = []poll{{s.at, s.at.Add(-2 * missingLimit), true}, {s.at.Add(-missingLimit), s.at.Add(-missingLimit), true}}
 		}},
 		{"an effect on the queue that took the place of its own", "(d)", func(r *record, h *handling, d *delivery) {
 			h.consumer.gaps = []span{{0, d.received.at.Sub(r.began) + 1}}

@@ -97,11 +97,13 @@ func (l *line) GetQueueAttributes(ctx context.Context, in *sqs.GetQueueAttribute
 }
 
 func (l *line) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
+	sent := time.Now()
+	due := sent.Add(time.Duration(in.WaitTimeSeconds)*time.Second + time.Second)
 	out, err := pass(ctx, l, l.sqs.ReceiveMessage, in, opts)
-	l.c.record.polled(l.c.number, err)
+	l.c.record.polled(l.c.number, sent, err)
 	if err == nil {
 		for _, m := range out.Messages {
-			l.c.record.received(l.c, m)
+			l.c.record.received(l.c, m, due)
 		}
 	} else if errors.Is(ctx.Err(), context.Canceled) {
 		l.c.record.aborted(l.c.number)

@@ -26,7 +26,7 @@ func (j *judge) toldInTime(l *life) {
 // ownedUntil is the end of the hold as far as its consumer can know at m: an answer
 // that comes after it proves nothing (V8).
 func (l *life) ownedUntil(m moment) time.Time {
-	held := l.received.at.Add(l.timeout())
+	held := l.since.Add(l.timeout())
 	for _, q := range l.requests {
 		if q.op == change && q.granted() && q.answer.before(m) && !q.answer.at.After(held) {
 			held = q.sent.at.Add(q.visibility)
@@ -41,13 +41,13 @@ func (j *judge) lostForAReason(l *life, m moment) bool {
 	if l.refused(m.at) {
 		return true
 	}
-	held := l.received.at.Add(l.timeout())
+	held := l.since.Add(l.timeout())
 	for _, q := range l.requests {
 		if q.op == change && q.granted() && q.sent.before(m) && q.answer.at.Before(held.Add(-guard)) { // a later answer proves nothing (V8)
 			held = l.consumer.decided(q.sent.at).Add(q.visibility) // its consumer counts from there
 		}
 	}
-	if !m.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !m.at.Before(l.received.at.Add(l.consumer.maxHold)) {
+	if !m.at.Before(held.Add(-guard)) || l.consumer.maxHold > 0 && !m.at.Before(l.since.Add(l.consumer.maxHold)) {
 		return true
 	}
 	for _, other := range j.byHandle {

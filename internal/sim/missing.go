@@ -80,8 +80,9 @@ func isMissing(err error) bool {
 
 // A poll is how a receive ended, as its consumer was told.
 type poll struct {
-	at      time.Time
-	missing bool // the queue
+	sent    time.Time
+	at      time.Time // of the answer
+	missing bool      // the queue
 }
 
 // sawNoQueue is when a consumer had been told for as long as the limit, by every
@@ -94,7 +95,7 @@ func (j *judge) sawNoQueue(consumer int) time.Time {
 			since = time.Time{}
 		case since.IsZero():
 			since = p.at
-		case p.at.Sub(since) >= missingLimit:
+		case p.sent.Sub(since) >= missingLimit: // an answer proves nothing about later
 			return p.at
 		}
 	}

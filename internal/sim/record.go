@@ -52,8 +52,9 @@ type delivery struct {
 	messageID string
 	handle    string
 	received  moment
-	stayed    bool   // a request for it was held in a pause until its time was over
-	lost      moment // as the library reported it
+	since     time.Time // when SQS hid the message at the latest: an overdue answer was under way (R18)
+	stayed    bool      // a request for it was held in a pause until its time was over
+	lost      moment    // as the library reported it
 	finished  moment
 	outcome   sqsub.Result
 }
@@ -162,19 +163,22 @@ func (r *record) problem(number, format string, args ...any) {
 	r.problems = append(r.problems, problem{number, fmt.Sprintf(format, args...)})
 }
 
-func (r *record) received(c *consumer, m types.Message) {
+func (r *record) received(c *consumer, m types.Message, due time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	handle := aws.ToString(m.ReceiptHandle)
+	handle, now := aws.ToString(m.ReceiptHandle), r.now()
+	if now.at.Before(due) {
+		due = now.at
+	}
 	r.deliveries[handle] = &delivery{
-		consumer: c, number: aws.ToString(m.Body), messageID: aws.ToString(m.MessageId), handle: handle, received: r.now(),
+		consumer: c, number: aws.ToString(m.Body), messageID: aws.ToString(m.MessageId), handle: handle, received: now, since: due,
 	}
 }
 
-func (r *record) polled(consumer int, err error) {
+func (r *record) polled(consumer int, sent time.Time, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.polls[consumer] = append(r.polls[consumer], poll{time.Now(), isMissing(err)})
+	r.polls[consumer] = append(r.polls[consumer], poll{sent, time.Now(), isMissing(err)})
 }
 
 func (r *record) aborted(consumer int) {
