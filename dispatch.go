@@ -26,9 +26,8 @@ type delivery struct {
 	early    *parking // it may run during that: it was sent before the message that is awaited
 	handled  bool     // its message was handled before: delete it
 
-	// These are set when it has its outcome, before the loop is told.
-	result    Result
-	succeeded bool // its handler did, whether the delete was confirmed or not
+	done   bool   // its handler is done with it: succeeded, or discarded it
+	result Result // set when it has its outcome, before the loop is told
 
 	lossOnce sync.Once // reports the loss of its visibility
 }
@@ -241,7 +240,7 @@ func (l *dispatcher) freeSlot(ln *lane) {
 // its lane go on.
 func (l *dispatcher) takeSettlement(d *delivery) {
 	delete(l.held, d)
-	if d.succeeded {
+	if d.done {
 		l.noteHandled(d)
 	}
 	ln := d.lane

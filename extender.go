@@ -21,23 +21,22 @@ type extender struct {
 	lead time.Duration // how long an extension may wait for company
 	call queue.Call    // the extension that is under way
 
-	mu         sync.Mutex // guards the following
-	hold       hold
-	extensions int
-	timer      *time.Timer // fires when there is something to do; nil = there is no hold
-	calling    bool        // an extension is under way
-	telling    int         // goroutines that tell of it
-	failure    error       // of the last try, since the last that was granted
-	tries      int         // that have failed since then
-	again      time.Time   // not before that is another made
-	notBefore  time.Time   // no extension leaves, unless it is urgent
-	hopeless   error       // no other try is worth it: why the hold is going to be lost
-	yielded    bool        // the handler has returned
-	stopped    bool
-	quiet      chan struct{} // closed when nothing is under way any more; nil = nobody waits for that
-	warned     bool          // that the hold cannot be lengthened any more
-	cause      error         // why the visibility was lost
-	deleted    bool          // an extension was told so, after the handler returned
+	mu        sync.Mutex // guards the following
+	hold      hold
+	timer     *time.Timer // fires when there is something to do; nil = there is no hold
+	calling   bool        // an extension is under way
+	telling   int         // goroutines that tell of it
+	failure   error       // of the last try, since the last that was granted
+	tries     int         // that have failed since then
+	again     time.Time   // not before that is another made
+	notBefore time.Time   // no extension leaves, unless it is urgent
+	hopeless  error       // no other try is worth it: why the hold is going to be lost
+	yielded   bool        // the handler has returned
+	stopped   bool
+	quiet     chan struct{} // closed when nothing is under way any more; nil = nobody waits for that
+	warned    bool          // that the hold cannot be lengthened any more
+	cause     error         // why the visibility was lost
+	deleted   bool          // an extension was told so, after the handler returned
 }
 
 const (
@@ -195,7 +194,6 @@ func (e *extender) answered(sent time.Time, err error) (last bool, lost error) {
 		return false, e.lose(overdue(errors.New("an extension was answered too late")))
 	case err == nil:
 		e.hold = e.hold.extended(sent, e.call.Timeout)
-		e.extensions++
 		e.failure, e.tries = nil, 0
 		last = !e.warned && e.hold.ask(e.due()) == 0
 		e.warned = e.warned || last
@@ -226,6 +224,7 @@ func (e *extender) answered(sent time.Time, err error) (last bool, lost error) {
 // lose ends the hold.
 func (e *extender) lose(cause error) error {
 	e.cause = cause
+	e.calling = e.calling && !e.call.Withdraw()
 	e.disarm()
 	return cause
 }
@@ -320,12 +319,6 @@ func (e *extender) isDeleted() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.deleted
-}
-
-func (e *extender) granted() (extensions int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.extensions
 }
 
 func overdue(failure error) error {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// handle runs the handler of a delivery and settles it by what the handler
-// returned.
+// handle runs the handler of a delivery and begins to settle it by what the
+// handler returned.
 func (s *Subscription) handle(d *delivery) {
 	if lost := d.ext.err(); lost != nil && !d.handled { // it waited, and the process stood still
 		s.visibilityLost(d, lost)

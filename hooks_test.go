@@ -243,6 +243,59 @@ func TestSlowHookLosesNothing(t *testing.T) {
 	})
 }
 
+// A Received hook holds up the loop. One delivery of ten that are extended
+// together is gone: the nine others are still held.
+func TestBusyLoopLosesNothing(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		hooks := f.hooks()
+		inner := hooks.Received
+		var mu sync.Mutex
+		receipts := map[string]string{}
+		var lost []string
+		hooks.Received = func(d *sqsub.Delivery) {
+			inner(d)
+			mu.Lock()
+			receipts[d.Body()] = *d.Message.ReceiptHandle
+			mu.Unlock()
+			if d.Body() == "blocker" {
+				time.Sleep(5 * time.Second)
+			}
+		}
+		hooks.Lost = func(d *sqsub.Delivery, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			lost = append(lost, fmt.Sprint(f.now(), " ", d.Body(), " ", err))
+		}
+		for i := range 10 {
+			f.send(fmt.Sprint("long", i))
+		}
+		sub := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if strings.HasPrefix(d.Body(), "long") {
+				time.Sleep(20 * time.Second)
+			} else {
+				time.Sleep(time.Until(f.start.Add(1500 * time.Millisecond)))
+			}
+			return nil
+		}, sqsub.WithVisibility(4*time.Second), sqsub.WithConcurrency(300), sqsub.WithHooks(hooks), sqsub.WithDrainTimeout(0))
+		f.wait(500 * time.Millisecond)
+		f.sendMany(150)
+		f.wait(time.Second)
+		mu.Lock()
+		gone := receipts["long0"]
+		mu.Unlock()
+		f.meddle(gone, deleteOp)
+		f.wait(1400 * time.Millisecond)
+		f.send("blocker")
+		f.wait(30 * time.Second)
+		f.stop(sub)
+		for _, l := range lost {
+			if !strings.Contains(l, "long0") {
+				f.Error(l)
+			}
+		}
+	})
+}
+
 // Any hook alone will do, and none.
 func TestEachHookAlone(t *testing.T) {
 	all := newJournal().hooks()

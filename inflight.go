@@ -65,6 +65,6 @@ func (d *delivery) describe() Held {
 	h, _ := d.ext.current()
 	return Held{
 		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,
-		HiddenUntil: h.since.Add(h.granted), Extensions: d.ext.granted(), State: d.state,
+		HiddenUntil: h.since.Add(h.granted), Extensions: h.extensions, State: d.state,
 	}
 }

@@ -72,8 +72,14 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 	}
 }
 
-// finish is the end of a delivery: it has its outcome.
+// finish is the end of a delivery: it has its outcome. The loop is told.
 func (s *Subscription) finish(d *delivery, r Result) {
+	s.tally(d, r)
+	s.events <- settled{d}
+}
+
+// tally takes note of the outcome of a delivery, and tells who listens.
+func (s *Subscription) tally(d *delivery, r Result) {
 	d.cancel(nil)
 	switch r.Outcome {
 	case Deleted:
@@ -100,5 +106,4 @@ func (s *Subscription) finish(d *delivery, r Result) {
 		f(&d.Delivery, r)
 	}
 	d.result = r
-	s.events <- settled{d}
 }

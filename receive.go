@@ -96,11 +96,11 @@ func (r *receiver) fill(room, busy int) time.Time {
 	if now.Before(r.retryAt) {
 		return r.retryAt
 	}
-	hung, most := r.hung(now), r.target
-	if hung != nil {
-		most++
+	hung := 0
+	if r.hangs(now) {
+		hung = 1
 	}
-	for len(r.open) < most {
+	for len(r.open) < r.target+hung {
 		n := min(queue.BatchSize, room-r.reserved(hung))
 		if n <= 0 {
 			r.freeAt = time.Time{}
@@ -112,42 +112,24 @@ func (r *receiver) fill(room, busy int) time.Time {
 		r.freeAt = time.Time{}
 		r.poll(n, now)
 	}
-	if hung != nil {
-		return time.Time{}
+	if len(r.open) > 0 && hung == 0 {
+		return r.open[0].overdue
 	}
-	return r.overdue()
+	return time.Time{}
 }
 
-// hung is a receive that should have had its answer; nil = none. Another one is
-// made meanwhile: a single dead connection must not keep the queue waiting until
-// it is given up.
-func (r *receiver) hung(now time.Time) *attempt {
-	for _, a := range r.open {
-		if !now.Before(a.overdue) {
-			return a
-		}
-	}
-	return nil
+// hangs reports whether the oldest receive should have had its answer. Another one
+// is made then: a single dead connection must not keep the queue waiting until it
+// is given up.
+func (r *receiver) hangs(now time.Time) bool {
+	return len(r.open) > 0 && !now.Before(r.open[0].overdue)
 }
 
-// overdue is when the first of the open receives should have its answer; zero =
-// none is open.
-func (r *receiver) overdue() (first time.Time) {
-	for _, a := range r.open {
-		if first.IsZero() || a.overdue.Before(first) {
-			first = a.overdue
-		}
-	}
-	return first
-}
-
-// reserved is how many messages the open receives may bring, without the one that
-// hangs.
-func (r *receiver) reserved(hung *attempt) (n int) {
-	for _, a := range r.open {
-		if a != hung {
-			n += a.n
-		}
+// reserved is how many messages the open receives may bring, but for those that
+// hang. An answer that is that late may bring more than there are places for.
+func (r *receiver) reserved(hung int) (n int) {
+	for _, a := range r.open[min(hung, len(r.open)):] {
+		n += a.n
 	}
 	return n
 }

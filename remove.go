@@ -17,11 +17,11 @@ const lateLimit = 30 * time.Second
 // there is as a rule.
 type removal struct {
 	s    *Subscription
-	d    *delivery // with the result, as far as it is known
-	want Outcome
+	d    *delivery
+	r    Result // as it is if the delete succeeds
 	call queue.Call
 
-	tries  int
+	again  bool      // not the first try
 	lost   bool      // the visibility, before the last try
 	lostAt time.Time // when that was noticed
 	last   bool      // no other try is worth it
@@ -30,77 +30,77 @@ type removal struct {
 
 // remove deletes a message that is done with.
 func (s *Subscription) remove(d *delivery, r Result) {
-	now := time.Now()
-	d.result, d.succeeded = r, true
+	d.done = true
 	d.ext.yield()
-	m := &removal{s: s, d: d, want: r.Outcome}
+	m := &removal{s: s, d: d, r: r}
 	m.call = queue.Call{Receipt: d.receipt, Caller: m}
-	s.queue.BeginDelete(&m.call, m.deadline(now))
+	s.queue.BeginDelete(&m.call, m.deadline())
 }
 
 // deadline is that of the next try.
-func (m *removal) deadline(now time.Time) queue.Deadline {
+func (m *removal) deadline() queue.Deadline {
+	now := time.Now()
 	h, lost := m.d.ext.current()
 	m.lost = lost != nil
 	if m.lost && m.lostAt.IsZero() {
 		m.lostAt = now
 	}
 	m.last = m.lost && now.Sub(m.lostAt) > lateLimit
-	return queue.Deadline{LeaveBy: m.s.company(h, now, m.lost || m.tries > 0), Limit: settleLimit}
+	return queue.Deadline{LeaveBy: m.s.company(h, now, m.lost || m.again), Limit: settleLimit}
 }
 
-// Done takes the answer to the first try. If there is more to do, or a hook has to
-// be called, which may take its time, a goroutine does it: others wait for the
-// answers of the same request.
+// Done takes the answer to the first try. Others wait for the answers of the same
+// request: what may take its time, as a hook may, is left to a goroutine.
 func (m *removal) Done(_ time.Time, err error) {
-	if err == nil && m.d.ext.halt() == nil && m.s.hooks.Finished == nil {
-		m.over(nil)
-		m.s.finish(m.d, m.d.result)
+	if err != nil || m.d.ext.halt() != nil || m.lost || m.s.hooks.Finished != nil {
+		m.s.goroutines.Go(func() { m.insist(err) })
 		return
 	}
-	m.s.goroutines.Go(func() { m.insist(err) })
+	m.s.tally(m.d, m.r)
+	select {
+	case m.s.events <- settled{m.d}:
+	default: // the loop is busy
+		m.s.goroutines.Go(func() { m.s.events <- settled{m.d} })
+	}
 }
 
 // insist tries again until it is over. err is that of the first try.
 func (m *removal) insist(err error) {
-	for !m.over(err) {
-		try := m.tries - 1
+	for try := 0; !m.over(err); try++ {
 		if !m.s.pause(backoff(retryBase, lateLimit/3, try), try) {
-			m.giveUp(err)
+			m.giveUp(Unsettled, err)
 			break
 		}
-		err = m.s.queue.Delete(m.d.receipt, m.deadline(time.Now()))
+		m.again = true
+		err = m.s.queue.Delete(m.d.receipt, m.deadline())
 	}
 	m.d.ext.stop()
-	m.s.finish(m.d, m.d.result)
+	m.s.finish(m.d, m.r)
 }
 
 // over takes note of how a try went. It reports whether it was the last.
 func (m *removal) over(err error) bool {
-	m.tries++
 	if err == nil {
-		m.d.result.Outcome, m.d.result.Late = m.want, m.lost && !m.inTime
+		m.r.Late = m.lost && !m.inTime
 		return true
 	}
 	m.inTime = m.inTime || !m.lost && queue.Unsure(err) // it may have been this one
 	if m.inTime && m.d.ext.isDeleted() {
-		m.d.result.Outcome = m.want
 		return true
 	}
 	switch kind := queue.Classify(err); {
 	case kind == queue.Gone: // D4, D5
 		m.s.visibilityLost(m.d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))
-		m.giveUp(err)
-		m.d.result.Outcome = Lost
-		return true
+		m.giveUp(Lost, err)
 	case kind == queue.Invalid, m.last:
-		m.giveUp(err)
-		return true
+		m.giveUp(Unsettled, err)
+	default:
+		return false
 	}
-	return false
+	return true
 }
 
-func (m *removal) giveUp(err error) {
+func (m *removal) giveUp(outcome Outcome, err error) {
 	m.s.log.Error("a message was handled but not deleted: it may be delivered again", m.d.attrs("error", err)...)
-	m.d.result.Outcome, m.d.result.Err = Unsettled, errors.Join(m.d.result.Err, err)
+	m.r.Outcome, m.r.Err = outcome, errors.Join(m.r.Err, err)
 }

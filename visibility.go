@@ -40,6 +40,8 @@ type hold struct {
 	refused time.Time     // SQS refuses a timeout that ends later
 	since   time.Time     // when the timeout that runs now began
 	granted time.Duration // how long it runs from there
+
+	extensions int // granted
 }
 
 // newHold is the hold of a message whose receive was sent and answered at the
@@ -60,6 +62,7 @@ func newHold(sent, answered time.Time, timeout, longest time.Duration) hold {
 // given time. SQS counts it from a moment not before that (V3).
 func (h hold) extended(sent time.Time, granted time.Duration) hold {
 	h.since, h.granted = sent, granted
+	h.extensions++
 	return h
 }
 

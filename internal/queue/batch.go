@@ -7,9 +7,9 @@ import (
 )
 
 // maxSenders bounds the goroutines that are inside the SDK at once, for each of
-// deletes and changes: a call needs some 30 KiB of stack, a caller that waits for
-// its result 2 KiB. It is enough for 50,000 changes a second at 50 ms a request,
-// and for many hung requests beside those that work.
+// deletes and changes: a call needs some 30 KiB of stack. It is enough for 50,000
+// changes a second at 50 ms a request, and for many hung requests beside those
+// that work.
 const maxSenders = 256
 
 // A Call is one delete or one change. It may be made again when it is over. From
@@ -29,8 +29,8 @@ type Call struct {
 }
 
 // A Caller is told how a call went: once, unless the call was withdrawn. sent is
-// when the request was. Done runs on the goroutine that sent it, and holds up the
-// other callers of its batch.
+// when the request was. Done must not block: the other callers of a batch wait for
+// it.
 type Caller interface {
 	Done(sent time.Time, err error)
 }
@@ -80,8 +80,8 @@ func (b *batcher) begin(c *Call, d Deadline) {
 	b.add(c, now)
 }
 
-// now sends a batch as it is.
-func (b *batcher) now(batch []*Call) {
+// leave sends a batch as it is.
+func (b *batcher) leave(batch []*Call) {
 	for _, c := range batch {
 		c.batcher = b
 	}
@@ -174,7 +174,7 @@ func (b *batcher) sender() {
 			return
 		}
 		for _, c := range late {
-			c.Caller.Done(time.Now(), errNoSender)
+			c.Caller.Done(time.Now(), errTooLate)
 		}
 		if len(batch) > 0 {
 			b.send(batch)

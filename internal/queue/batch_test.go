@@ -243,8 +243,8 @@ func TestNoEmptyRequest(t *testing.T) {
 	w := &wire{}
 	batching(t, w, func(t *testing.T, q *Queue) {
 		for i := range 3 {
-			c := &Call{Receipt: strconv.Itoa(i), Timeout: time.Minute, Caller: make(reply, 1)}
-			q.BeginChange(c, Deadline{LeaveBy: time.Now().Add(time.Second), Limit: time.Second})
+			c := newWaiting(strconv.Itoa(i), time.Minute)
+			q.BeginChange(&c.Call, Deadline{LeaveBy: time.Now().Add(time.Second), Limit: time.Second})
 			if !c.Withdraw() {
 				t.Errorf("change %d cannot be withdrawn", i)
 			}
@@ -262,8 +262,8 @@ func TestWithdrawnEntryLeavesTheOthersTheirTime(t *testing.T) {
 	w := &wire{}
 	batching(t, w, func(t *testing.T, q *Queue) {
 		start := time.Now()
-		withdrawn := &Call{Receipt: "withdrawn", Caller: make(reply, 1)}
-		q.BeginDelete(withdrawn, Deadline{LeaveBy: start.Add(time.Second), Limit: time.Second})
+		withdrawn := newWaiting("withdrawn", 0)
+		q.BeginDelete(&withdrawn.Call, Deadline{LeaveBy: start.Add(time.Second), Limit: time.Second})
 		time.AfterFunc(500*time.Millisecond, func() {
 			if !withdrawn.Withdraw() {
 				t.Error("cannot be withdrawn after half of its time")
@@ -284,14 +284,13 @@ func TestWithdrawTooLate(t *testing.T) {
 	w := &wire{latency: time.Second}
 	batching(t, w, func(t *testing.T, q *Queue) {
 		start := time.Now()
-		answer := make(reply, 1)
-		c := &Call{Receipt: "r", Caller: answer}
-		q.BeginDelete(c, Deadline{LeaveBy: start, Limit: 10 * time.Second})
+		c := newWaiting("r", 0)
+		q.BeginDelete(&c.Call, Deadline{LeaveBy: start, Limit: 10 * time.Second})
 		time.Sleep(500 * time.Millisecond)
 		if c.Withdraw() {
 			t.Error("withdrawn after it had left")
 		}
-		err := <-answer
+		err := <-c.result
 		if err != nil || time.Since(start) != time.Second {
 			t.Errorf("%v after %v, want the answer after 1s", err, time.Since(start))
 		}
@@ -334,11 +333,13 @@ func TestEachEntryHasItsOwnOutcome(t *testing.T) {
 	batching(t, w, func(t *testing.T, q *Queue) {
 		batch := make([]*Call, BatchSize)
 		for i := range batch {
-			batch[i] = &Call{Receipt: strconv.Itoa(i), deadline: time.Now().Add(time.Second), Caller: make(reply, 1)}
+			w := newWaiting(strconv.Itoa(i), 0)
+			w.deadline = time.Now().Add(time.Second)
+			batch[i] = &w.Call
 		}
-		q.deletes.now(batch)
+		q.deletes.leave(batch)
 		for i, c := range batch {
-			err := <-c.Caller.(reply)
+			err := <-c.Caller.(*waiting).result
 			kind := Classify(err)
 			switch {
 			case i == 3 && err != nil && kind == Transient:
@@ -496,16 +497,15 @@ func TestNoEntryIsLostOrSentTwice(t *testing.T) {
 		for i := range n {
 			all.Go(func() {
 				time.Sleep(time.Duration(i%97) * time.Millisecond)
-				answer := make(reply, 1)
-				c := &Call{Receipt: strconv.Itoa(i), Caller: answer}
-				q.BeginDelete(c, Deadline{LeaveBy: time.Now().Add(time.Duration(i%5) * time.Millisecond), Limit: time.Minute})
+				c := newWaiting(strconv.Itoa(i), 0)
+				q.BeginDelete(&c.Call, Deadline{LeaveBy: time.Now().Add(time.Duration(i%5) * time.Millisecond), Limit: time.Minute})
 				if i%3 == 0 {
 					time.Sleep(time.Duration(i%7) * time.Millisecond)
 					if withdrawn[i] = c.Withdraw(); withdrawn[i] {
 						return
 					}
 				}
-				if err := <-answer; err != nil {
+				if err := <-c.result; err != nil {
 					t.Errorf("call %d: %v", i, err)
 				}
 			})

@@ -136,7 +136,7 @@ func Unsure(err error) bool {
 		return !entry.SenderFault
 	}
 	refused := statusOf(err)/100 == 4
-	return !refused && err != errNoSender && err != errTooLate
+	return !refused && err != errTooLate
 }
 
 // statusOf is the HTTP status of the answer that err tells of; 0 = there was none.

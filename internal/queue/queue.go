@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/fips140"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -138,11 +137,8 @@ func withoutRetries(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
 var (
 	errNoAnswer = errors.New("the client returned neither an answer nor an error")
 	errNoResult = errors.New("the batch answer names the entry neither as successful nor as failed") // B080
+	errTooLate  = errors.New("its time was over before it could be sent")
 )
-
-var errTooLate = errors.New("its time was over before it could be sent")
-
-var errNoSender = fmt.Errorf("%d calls are under way and none has ended in time", maxSenders)
 
 // BeginDelete deletes the message behind c's receipt handle.
 func (q *Queue) BeginDelete(c *Call, d Deadline) { q.deletes.begin(c, d) }
@@ -153,46 +149,52 @@ func (q *Queue) BeginChange(c *Call, d Deadline) { q.changes.begin(c, d) }
 
 // Delete deletes the message behind receipt and waits until that is done.
 func (q *Queue) Delete(receipt string, d Deadline) error {
-	reply := make(reply, 1)
-	c := &Call{Receipt: receipt, Caller: reply}
-	q.BeginDelete(c, d)
-	return reply.await(c)
+	w := newWaiting(receipt, 0)
+	q.BeginDelete(&w.Call, d)
+	return w.await()
 }
 
 // Change makes the message behind receipt visible again after timeout, in whole
 // seconds, and waits until that is done.
 func (q *Queue) Change(receipt string, timeout time.Duration, d Deadline) error {
-	reply := make(reply, 1)
-	c := &Call{Receipt: receipt, Timeout: timeout, Caller: reply}
-	q.BeginChange(c, d)
-	return reply.await(c)
+	w := newWaiting(receipt, timeout)
+	q.BeginChange(&w.Call, d)
+	return w.await()
 }
 
-// A reply is the caller of one call that waits for it. It is buffered, so that a
-// sender never waits.
-type reply chan error
+// A waiting is a call whose caller waits for it.
+type waiting struct {
+	Call
+	result chan error // buffered, so that a sender never waits
+}
 
-func (r reply) Done(_ time.Time, err error) { r <- err }
+func newWaiting(receipt string, timeout time.Duration) *waiting {
+	w := &waiting{Call: Call{Receipt: receipt, Timeout: timeout}, result: make(chan error, 1)}
+	w.Caller = w
+	return w
+}
+
+func (w *waiting) Done(_ time.Time, err error) { w.result <- err }
 
 // await returns the result of a call, at its deadline at the latest: one that has
 // not left then is given up, and one that has left has its result.
-func (r reply) await(c *Call) error {
+func (w *waiting) await() error {
 	select {
-	case err := <-r:
+	case err := <-w.result:
 		return err
 	default:
 	}
-	timer := time.NewTimer(time.Until(c.deadline))
+	timer := time.NewTimer(time.Until(w.deadline))
 	defer timer.Stop()
 	select {
-	case err := <-r:
+	case err := <-w.result:
 		return err
 	case <-timer.C:
 	}
-	if c.Withdraw() {
-		return errNoSender
+	if w.Withdraw() {
+		return errTooLate
 	}
-	return <-r
+	return <-w.result
 }
 
 // A Change is one message to be made visible again after Timeout. It is not sent
@@ -207,39 +209,35 @@ type Change struct {
 // longer than limit. In order means that a request waits for the one before.
 // The errors are those of the changes, by position.
 func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) []error {
-	calls := make([]*Call, len(changes))
-	for i, c := range changes {
-		calls[i] = &Call{Receipt: c.Receipt, Timeout: c.Timeout, Caller: make(reply, 1)}
-	}
 	errs := make([]error, 0, len(changes))
-	await := func(calls []*Call) {
-		for _, c := range calls {
-			errs = append(errs, c.Caller.(reply).await(c))
+	var open []*waiting
+	await := func() {
+		for _, w := range open {
+			errs = append(errs, w.await())
 		}
+		open = nil
 	}
-	for batch := range slices.Chunk(calls, q.changes.size) {
+	for batch := range slices.Chunk(changes, q.changes.size) {
 		now := time.Now()
 		var inTime []*Call
 		for _, c := range batch {
-			by := changes[0].By
-			changes = changes[1:]
-			c.deadline = earlier(now.Add(limit), by)
-			if !now.Before(by) {
-				c.Caller.Done(now, errTooLate)
+			w := newWaiting(c.Receipt, c.Timeout)
+			open = append(open, w)
+			if !now.Before(c.By) {
+				w.Done(now, errTooLate)
 				continue
 			}
-			inTime = append(inTime, c)
+			w.deadline = earlier(now.Add(limit), c.By)
+			inTime = append(inTime, &w.Call)
 		}
 		if len(inTime) > 0 {
-			q.changes.now(inTime)
+			q.changes.leave(inTime)
 		}
 		if inOrder {
-			await(batch)
+			await()
 		}
 	}
-	if !inOrder {
-		await(calls)
-	}
+	await()
 	return errs
 }
 
