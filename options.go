@@ -129,8 +129,10 @@ func WithConcurrency(n int) Option {
 
 // WithPrefetch sets how many deliveries (in a FIFO queue, groups) are held
 // ready beyond those that run, so that no handler waits for a receive: with ten or
-// more, receives come full besides. They are
-// extended like the rest, and released at a stop. Defaults to 0.
+// more, receives come full besides. They are extended like the rest, and released
+// at a stop. Defaults to 0. Whatever n is, an answer that comes later than a second
+// after the wait time may bring up to ten more, since the next receive does not
+// wait for one that seems lost.
 func WithPrefetch(n int) Option {
 	return func(c *config) { c.prefetch = n }
 }
