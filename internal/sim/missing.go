@@ -142,10 +142,11 @@ func (j *judge) oldHandlesAreDead(l *life) {
 	}
 }
 
-// allOld reports whether a call is about receipt handles of former queues alone.
+// allOld reports whether a call is about receipt handles of former queues alone:
+// of queues that were former ones when it was answered.
 func (j *judge) allOld(c sqstest.Call) bool {
 	return !slices.ContainsFunc(c.Entries, func(e sqstest.Entry) bool {
 		l := j.byHandle[e.ReceiptHandle]
-		return l == nil || l.generation == j.generation(c.At)
+		return l == nil || l.generation == j.generation(c.Done)
 	})
 }
