@@ -26,8 +26,8 @@ type delivery struct {
 	early    *parking // it may run during that: it was sent before the message that is awaited
 	handled  bool     // its message was handled before: delete it
 
-	done   bool   // its handler is done with it: succeeded, or discarded it
-	result Result // set when it has its outcome, before the loop is told
+	done   bool    // its handler is done with it: succeeded, or discarded it
+	result *Result // set when it has its outcome, before the loop is told
 
 	lossOnce sync.Once // reports the loss of its visibility
 }

@@ -19,7 +19,7 @@ type extender struct {
 	s    *Subscription
 	d    *delivery
 	lead time.Duration // how long an extension may wait for company
-	call queue.Call    // the extension that is under way
+	call *queue.Call   // the extension that is under way; nil = there was none yet
 
 	mu        sync.Mutex // guards the following
 	hold      hold
@@ -50,7 +50,6 @@ const (
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
-	e.call = queue.Call{Receipt: d.receipt, Caller: e}
 	e.lead = min(s.batchDelay, h.timeout/10)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
@@ -131,12 +130,13 @@ func (e *extender) proceed() (lost error) {
 	}
 	if !now.Before(e.next()) { // else it was put off when the timer had fired
 		leaveBy := e.leaveBy(now)
-		e.call.Timeout = e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
-		if e.call.Timeout == 0 {
-			e.hopeless = ErrHoldLimit
-		} else {
+		ask := e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
+		if ask > 0 {
 			e.calling = true
-			e.s.queue.BeginChange(&e.call, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), e.failure)})
+			e.call = &queue.Call{Receipt: e.d.receipt, Timeout: ask, Caller: e}
+			e.s.queue.BeginChange(e.call, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), e.failure)})
+		} else {
+			e.hopeless = ErrHoldLimit
 		}
 	}
 	e.arm()

@@ -74,12 +74,12 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 
 // finish is the end of a delivery: it has its outcome. The loop is told.
 func (s *Subscription) finish(d *delivery, r Result) {
-	s.tally(d, r)
+	s.tally(d, &r)
 	s.events <- settled{d}
 }
 
 // tally takes note of the outcome of a delivery, and tells who listens.
-func (s *Subscription) tally(d *delivery, r Result) {
+func (s *Subscription) tally(d *delivery, r *Result) {
 	d.cancel(nil)
 	switch r.Outcome {
 	case Deleted:
@@ -103,7 +103,7 @@ func (s *Subscription) tally(d *delivery, r Result) {
 		s.log.Debug("message "+string(r.Outcome), d.attrs("duration", r.Duration, "delay", r.Delay)...)
 	}
 	if f := s.hooks.Finished; f != nil {
-		f(&d.Delivery, r)
+		f(&d.Delivery, *r)
 	}
 	d.result = r
 }

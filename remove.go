@@ -56,7 +56,7 @@ func (m *removal) Done(_ time.Time, err error) {
 		m.s.goroutines.Go(func() { m.insist(err) })
 		return
 	}
-	m.s.tally(m.d, m.r)
+	m.s.tally(m.d, &m.r)
 	select {
 	case m.s.events <- settled{m.d}:
 	default: // the loop is busy

@@ -12,8 +12,7 @@ import (
 // that work.
 const maxSenders = 256
 
-// A Call is one delete or one change. It may be made again when it is over. From
-// its beginning until then it is not to be copied or modified.
+// A Call is one delete or one change. It is made once.
 type Call struct {
 	Receipt string        // the handle
 	Timeout time.Duration // of a change, in whole seconds: when the message is visible again
@@ -74,7 +73,7 @@ func newBatcher(size int, send func([]*Call)) *batcher {
 // begin sends c in company.
 func (b *batcher) begin(c *Call, d Deadline) {
 	now := time.Now()
-	c.batcher, c.taken, c.withdrawn = b, false, false
+	c.batcher = b
 	c.leaveBy = d.LeaveBy
 	c.deadline = now.Add(max(0, d.LeaveBy.Sub(now)) + d.Limit)
 	b.add(c, now)
