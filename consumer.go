@@ -59,10 +59,11 @@ type Handler func(ctx context.Context, d *Delivery) error
 // of times, in any order.
 type Subscription struct {
 	config
-	queue   *queue.Queue
-	fifo    bool
-	handler Handler
-	log     *slog.Logger // with the queue's name
+	queue      *queue.Queue
+	fifo       bool
+	attributes func(context.Context) (queue.Attributes, error) // of the queue, now
+	handler    Handler
+	log        *slog.Logger // with the queue's name
 
 	base    context.Context // Subscribe's values, without its cancellation
 	polling context.Context // of the receives; ends when they are aborted
@@ -125,8 +126,9 @@ func Subscribe(ctx context.Context, client Client, queue string, handler Handler
 	if err != nil {
 		return nil, fmt.Errorf("sqsub: %w", err)
 	}
+	attributesNow := attributesOf(id, client, url)
 	if !cfg.visibilitySet {
-		attributes, err := id.Attributes(ctx, client, url)
+		attributes, err := attributesNow(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("sqsub: %w", err)
 		}
@@ -140,7 +142,7 @@ func Subscribe(ctx context.Context, client Client, queue string, handler Handler
 	}
 
 	s := newSubscription(ctx, client, url, handler, cfg)
-	s.fifo = id.FIFO()
+	s.fifo, s.attributes = id.FIFO(), attributesNow
 	s.log = cfg.logger.With("queue", id.Name)
 	if cfg.visibility == 0 {
 		s.log.Warn("the queue's visibility timeout is 0: messages are not hidden and not extended, and may be handled several times at once; set the queue's timeout or WithVisibility")
@@ -158,6 +160,10 @@ func parseQueue(id string) (queue.Identifier, error) {
 		return parsed, &OptionError{"queue", id, err.Error()}
 	}
 	return parsed, nil
+}
+
+func attributesOf(id queue.Identifier, client Client, url string) func(context.Context) (queue.Attributes, error) {
+	return func(ctx context.Context) (queue.Attributes, error) { return id.Attributes(ctx, client, url) }
 }
 
 func newSubscription(ctx context.Context, client Client, url string, handler Handler, cfg config) *Subscription {

@@ -128,9 +128,18 @@ func TestDeleteIsDenied(t *testing.T) {
 		if st := sub.Stats(); st.VisibilityLost > 0 {
 			f.Errorf("stats %+v", st)
 		}
+		if n := len(f.logged("level=ERROR", "receiving pauses")); n != 1 {
+			f.Errorf("%d errors say that receiving pauses: %q", n, f.loud())
+		}
+		if st := sub.Stats(); st.Settling != st.InFlight || st.Settling < 100 || st.SettleFailures == 0 {
+			f.Errorf("%+v do not tell that deletes fail", st)
+		}
 		f.wait(3 * time.Minute)
 		f.stop(sub)
 		f.handledOnce(150)
+		if st := sub.Stats(); st.Settling != 0 || len(f.logged("level=INFO", "receiving goes on")) != 1 {
+			f.Errorf("%+v, logged %q", st, f.logged("level=INFO"))
+		}
 	})
 }
 

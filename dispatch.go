@@ -46,6 +46,9 @@ type dispatcher struct {
 	receiver receiver
 	memory   memory
 
+	pausedSince time.Time // receiving has waited for deletes and delays to be confirmed; zero = it does not
+	pauseTold   bool
+
 	responses uint64 // received
 
 	stopping   bool
@@ -66,6 +69,7 @@ type (
 
 	failed struct { // its handler has returned, and it is to be handed back
 		d     *delivery
+		last  bool             // SQS will not deliver it again
 		after chan<- aftermath // what has to be handed back with it
 	}
 
@@ -136,7 +140,7 @@ func (l *dispatcher) take(e event) {
 	case returned:
 		l.takeReturn(e.d)
 	case failed:
-		e.after <- l.fail(e.d)
+		e.after <- l.fail(e.d, e.last)
 		l.takeReturn(e.d)
 	case settled:
 		l.takeSettlement(e.d)
@@ -156,6 +160,7 @@ func (l *dispatcher) publish() {
 	l.stats.receiving.Store(int64(len(l.receiver.open)))
 	l.stats.inFlight.Store(int64(len(l.held)))
 	l.stats.waiting.Store(int64(len(l.held) - l.running - l.settling))
+	l.stats.settling.Store(int64(l.settling))
 }
 
 func (l *dispatcher) queueUp(ln *lane) {
@@ -208,7 +213,7 @@ func (l *dispatcher) takeReturn(d *delivery) {
 }
 
 // fail decides what becomes of the lane of a delivery that failed.
-func (l *dispatcher) fail(d *delivery) aftermath {
+func (l *dispatcher) fail(d *delivery, last bool) aftermath {
 	ln := d.lane
 	switch {
 	case ln.supersedes(d), !l.fifo && len(ln.waiting) > 0:
@@ -217,9 +222,7 @@ func (l *dispatcher) fail(d *delivery) aftermath {
 		return aftermath{superseded: true}
 	case len(ln.waiting) == 0:
 		return aftermath{}
-	case l.maxReceives > 0 && d.ReceiveCount() >= l.maxReceives:
-		// SQS will not deliver the message again but move it to the dead-letter
-		// queue at the next receive (X3), and its group goes on without it (X6).
+	case last: // its group goes on without it (X6)
 		return aftermath{}
 	case ln.parked == nil && l.parked < l.concurrency && !ln.precedes(ln.waiting[0], d):
 		l.park(ln, d)
@@ -340,9 +343,13 @@ var errSuperseded = errors.New("sqsub: a newer delivery of the message is here")
 // receive opens the receives that are wanted now. It returns when to ask again,
 // unless something happens before; zero is never.
 func (l *dispatcher) receive() time.Time {
-	if l.stopping || l.settling-maxUnconfirmed > l.concurrency {
+	switch {
+	case l.stopping:
 		return time.Time{}
+	case l.settling-maxUnconfirmed > l.concurrency:
+		return l.pause()
 	}
+	l.resume()
 	return l.receiver.fill(l.room(), l.busy)
 }
 
@@ -359,6 +366,37 @@ func (l *dispatcher) room() int {
 	}
 	return math.MaxInt
 }
+
+// pause takes note that receiving has to wait for deletes and delays, and says so
+// when it goes on for long. It returns when to look again.
+func (l *dispatcher) pause() time.Time {
+	now := time.Now()
+	if l.pausedSince.IsZero() {
+		l.pausedSince = now
+	}
+	worthTelling := l.pausedSince.Add(longPause)
+	switch {
+	case l.pauseTold:
+		return time.Time{}
+	case now.Before(worthTelling):
+		return worthTelling
+	}
+	l.log.Error("receiving pauses: too many deletes and delays are not confirmed", "unconfirmed", l.settling)
+	l.pauseTold = true
+	return time.Time{}
+}
+
+// resume takes note that receiving need not wait.
+func (l *dispatcher) resume() {
+	l.pausedSince = time.Time{}
+	if l.pauseTold && l.settling <= l.concurrency {
+		l.log.Info("receiving goes on: deletes and delays are confirmed again")
+		l.pauseTold = false
+	}
+}
+
+// longPause is what no queue that works makes the receiving wait for.
+const longPause = 2 * settleLimit
 
 // maxUnconfirmed is how many deletes and delays beyond one for each slot may be
 // unconfirmed before receiving pauses, so that a queue that does not answer

@@ -444,6 +444,25 @@ func TestLastAllowedReceiveHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// An operator raises the limit while a subscription runs: a message that seemed to
+// have failed at its last receive comes back, and none of its group overtakes it
+// (Q3).
+func TestRaisedReceiveLimit(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.create("dead.fifo")
+		f.set("RedrivePolicy", redrive("dead.fifo", 2))
+		s := newStory()
+		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m2": 3})), retriesAfter(time.Second)) // with the queue's own timeout
+		f.wait(time.Second)
+		f.set("RedrivePolicy", redrive("dead.fifo", 10))
+		f.wait(10 * time.Minute)
+		f.send(numbered("m", 4)...)
+		f.drained(20 * time.Minute)
+		f.stop(sub)
+		s.wantSuccesses(t, "g", numbered("m", 4))
+	})
+}
+
 // As many groups wait for a failure as there are slots; what follows a failure in
 // others is handed back behind it, last to first (F3).
 func TestGroupsThatWaitAreBounded(t *testing.T) {

@@ -50,6 +50,7 @@ var verdicts = []returns{
 	{"nil", fails(nil), sqsub.Deleted, -1, 1, sqsub.Deleted},
 	{"an error", fails(errHandler), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"a nil pointer for an error", fails((*fs.PathError)(nil)), sqsub.Retried, plainDelay, 0, sqsub.Lost}, // whose Unwrap panics
+	{"a nil pointer for a panic", fails((*sqsub.PanicError)(nil)), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"an error whose As panics", fails(badError{}), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"a context's error", fails(context.Canceled), sqsub.Retried, plainDelay, 0, sqsub.Lost},
 	{"ErrShutdown without a stop", fails(sqsub.ErrShutdown), sqsub.Retried, plainDelay, 0, sqsub.Lost},

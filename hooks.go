@@ -23,7 +23,8 @@ type Hooks struct {
 	// outcome.
 	Finished func(d *Delivery, r Result)
 
-	// Extended is called after each try to extend a delivery.
+	// Extended is called after each try to extend a delivery. The next try does not
+	// wait for it to return.
 	Extended func(d *Delivery, e Extension)
 
 	// Lost is called when a delivery's visibility was lost. The cause is that of

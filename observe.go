@@ -72,6 +72,11 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 	}
 }
 
+// listened reports whether anybody is told of an outcome that is as it should be.
+func (s *Subscription) listened() bool {
+	return s.hooks.Finished != nil || s.log.Enabled(context.Background(), slog.LevelDebug)
+}
+
 // finish is the end of a delivery: it has its outcome. The loop is told.
 func (s *Subscription) finish(d *delivery, r Result) {
 	s.tally(d, &r)

@@ -107,7 +107,9 @@ func (c *config) check() error {
 // after its consumer has crashed; a slow handler needs no longer one. 30 s to a
 // few minutes suit most queues. d is 1 s to 12 h; a fraction of a second rounds
 // up. By default the queue's own timeout is read once, which needs the permission
-// sqs:GetQueueAttributes.
+// sqs:GetQueueAttributes. With a FIFO queue that moves messages to a dead-letter
+// queue the default is better: its limit is read too, and a group does not wait for
+// a message that is not going to come back.
 func WithVisibility(d time.Duration) Option {
 	return func(c *config) { c.visibility, c.visibilitySet = d, true }
 }
@@ -148,13 +150,14 @@ func WithWaitTime(d time.Duration) Option {
 // with an error that is no verdict of its own. f is called once for each
 // failure, by several goroutines at once; what it returns is rounded up to
 // whole seconds, clipped to what is left of SQS's 12 hours, and zero if it is
-// negative. If f panics, the default is used, and that is logged. Defaults to [ExponentialBackoff] from 1 s to 5 min.
+// negative. If f panics, the default is used, and that is logged. Defaults to
+// [ExponentialBackoff] from 1 s to 5 min.
 func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 	return func(c *config) { c.retryDelay = f }
 }
 
-// WithBatchDelay bounds how long a delete or an extension may wait for others
-// to travel with: ten in a batch cost as much as one alone. An extension waits
+// WithBatchDelay bounds how long a delete, an extension or a retry delay may wait
+// for others to travel with: ten in a batch cost as much as one alone. An extension waits
 // in the time before it is due, never past it. d is not negative; zero makes every
 // call a single one. Defaults to 100 ms.
 func WithBatchDelay(d time.Duration) Option {

@@ -128,7 +128,7 @@ func (r *receiver) hangs(now time.Time) bool {
 // reserved is how many messages the open receives may bring, but for those that
 // hang. An answer that is that late may bring more than there are places for.
 func (r *receiver) reserved(hung int) (n int) {
-	for _, a := range r.open[min(hung, len(r.open)):] {
+	for _, a := range r.open[hung:] {
 		n += a.n
 	}
 	return n

@@ -13,8 +13,8 @@ import (
 const lateLimit = 30 * time.Second
 
 // A removal is the delete of a message that is done with. The extender goes on
-// until the delete is confirmed. The first try needs no goroutine, and is all that
-// there is as a rule.
+// until the delete is confirmed. As a rule the first try is all that there is, and
+// no goroutine waits for it.
 type removal struct {
 	s    *Subscription
 	d    *delivery
@@ -50,9 +50,9 @@ func (m *removal) deadline() queue.Deadline {
 }
 
 // Done takes the answer to the first try. Others wait for the answers of the same
-// request: what may take its time, as a hook may, is left to a goroutine.
+// request: what may take its time, as hooks and logs may, is left to a goroutine.
 func (m *removal) Done(_ time.Time, err error) {
-	if err != nil || m.d.ext.halt() != nil || m.lost || m.s.hooks.Finished != nil {
+	if err != nil || m.d.ext.halt() != nil || m.lost || m.s.listened() {
 		m.s.goroutines.Go(func() { m.insist(err) })
 		return
 	}
@@ -84,6 +84,7 @@ func (m *removal) over(err error) bool {
 		m.r.Late = m.lost && !m.inTime
 		return true
 	}
+	m.s.stats.settleFailures.Add(1)
 	m.inTime = m.inTime || !m.lost && queue.Unsure(err) // it may have been this one
 	if m.inTime && m.d.ext.isDeleted() {
 		return true

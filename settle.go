@@ -38,9 +38,9 @@ func (s *Subscription) company(h hold, now time.Time, urgent bool) time.Time {
 // fail hands a message back whose handler failed, and what must not overtake it.
 func (s *Subscription) fail(d *delivery, r Result) {
 	after := make(chan aftermath, 1)
-	s.events <- failed{d, after}
+	s.events <- failed{d, s.lastReceive(d), after}
 	rest := <-after
-	s.logFailure(d, r)
+	s.logFailure(d, r, rest.superseded)
 	if rest.superseded {
 		d.ext.stop()
 		r.Outcome, r.Delay = Lost, 0
@@ -59,13 +59,28 @@ func (s *Subscription) fail(d *delivery, r Result) {
 	s.handBack(append(back, outgoing{d: d, r: r}))
 }
 
-func (s *Subscription) logFailure(d *delivery, r Result) {
+// lastReceive reports whether SQS is not going to deliver a message again but to
+// move it to the dead-letter queue at the next receive (X3). The limit is asked
+// for again, since an operator may have raised it meanwhile: none of the group may
+// overtake a message that comes back.
+func (s *Subscription) lastReceive(d *delivery) bool {
+	if !s.fifo || s.maxReceives == 0 || d.ReceiveCount() < s.maxReceives {
+		return false
+	}
+	now, err := s.attributes(s.polling)
+	return err == nil && now.MaxReceiveCount > 0 && d.ReceiveCount() >= now.MaxReceiveCount
+}
+
+func (s *Subscription) logFailure(d *delivery, r Result, superseded bool) {
+	r.Delay = ceilSeconds(r.Delay)
 	p, panicked := r.Err.(*PanicError)
 	switch {
-	case panicked:
+	case panicked && p != nil:
 		s.log.Error("handler panicked", d.attrs("error", r.Err, "delay", r.Delay, "stack", string(p.Stack))...)
 	case r.Outcome == Released, d.ext.err() != nil: // its context has ended, and that is told
 		s.log.Debug("handler failed", d.attrs("error", r.Err)...)
+	case superseded:
+		s.log.Warn("handler failed: the message has been delivered again, and that runs at once", d.attrs("error", r.Err)...)
 	default:
 		s.log.Warn("handler failed: the message is retried", d.attrs("error", r.Err, "delay", r.Delay)...)
 	}
@@ -169,6 +184,7 @@ func (s *Subscription) handedBack(o outgoing, err error) bool {
 		s.finish(o.d, o.r)
 		return false
 	}
+	s.stats.settleFailures.Add(1)
 	switch queue.Classify(err) {
 	case queue.Gone:
 		s.visibilityLost(o.d, fmt.Errorf("%w: %w", ErrVisibilityLost, err))

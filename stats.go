@@ -9,8 +9,9 @@ import (
 // [Subscribe]; what they count is explained at [Outcome].
 type Stats struct {
 	Receiving int // receives open now
-	InFlight  int // deliveries held: waiting, running, or being settled
+	InFlight  int // deliveries in hand: waiting, running, or being settled
 	Waiting   int // of them, those whose handler has not been started
+	Settling  int // of them, those whose handler has returned; the rest is running
 
 	Received          uint64 // messages
 	Deleted           uint64 // after success, late ones included
@@ -23,6 +24,7 @@ type Stats struct {
 	VisibilityLost    uint64    // deliveries whose visibility was lost
 	Extended          uint64    // extensions granted
 	ExtendFailures    uint64    // tries to extend that failed
+	SettleFailures    uint64    // tries to delete or to hand back that failed
 	ReceiveFailures   uint64    // receives that failed
 	ReceivesAbandoned uint64    // receives that ended without an answer and may have stranded messages until their timeout lapses
 	LastReceive       time.Time // when the last receive succeeded, with messages or without, for health checks; zero before the first
@@ -30,10 +32,10 @@ type Stats struct {
 
 // counters are the Stats while they are counted.
 type counters struct {
-	receiving, inFlight, waiting                                 atomic.Int64
+	receiving, inFlight, waiting, settling                       atomic.Int64
 	received, deleted, deletedLate, discarded, retried, released atomic.Uint64
 	unsettled, lost, visibilityLost, extended, extendFailures    atomic.Uint64
-	receiveFailures, receivesAbandoned                           atomic.Uint64
+	settleFailures, receiveFailures, receivesAbandoned           atomic.Uint64
 	lastReceive                                                  atomic.Pointer[time.Time]
 }
 
@@ -42,6 +44,7 @@ func (c *counters) snapshot() Stats {
 		Receiving:         int(c.receiving.Load()),
 		InFlight:          int(c.inFlight.Load()),
 		Waiting:           int(c.waiting.Load()),
+		Settling:          int(c.settling.Load()),
 		Received:          c.received.Load(),
 		Deleted:           c.deleted.Load(),
 		DeletedLate:       c.deletedLate.Load(),
@@ -53,6 +56,7 @@ func (c *counters) snapshot() Stats {
 		VisibilityLost:    c.visibilityLost.Load(),
 		Extended:          c.extended.Load(),
 		ExtendFailures:    c.extendFailures.Load(),
+		SettleFailures:    c.settleFailures.Load(),
 		ReceiveFailures:   c.receiveFailures.Load(),
 		ReceivesAbandoned: c.receivesAbandoned.Load(),
 	}

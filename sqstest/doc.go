@@ -46,6 +46,7 @@
 // applies every change at once. Short polls that miss messages, duplicate deliveries and slow settings exist as a
 // [Fault] or a setting of the Server, so that a test has them when it wants them.
 //
-// Requests are not authenticated, and no policy is enforced. Message move tasks and AddPermission answer with
+// Its queues are in the account 123456789012, whatever region a client has. Requests are not authenticated, and no
+// policy is enforced. Message move tasks and AddPermission answer with
 // UnsupportedOperation.
 package sqstest

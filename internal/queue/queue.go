@@ -179,7 +179,7 @@ func (w *waiting) Done(_ time.Time, err error) { w.result <- err }
 // await returns the result of a call, at its deadline at the latest: one that has
 // not left then is given up, and one that has left has its result.
 func (w *waiting) await() error {
-	select {
+	select { // some have a result and never began
 	case err := <-w.result:
 		return err
 	default:

@@ -83,11 +83,19 @@ func build(dir, program string) error {
 
 // writeOverlay writes the patched files, and what tells the go command of them.
 func writeOverlay(dir string) (string, error) {
-	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	out, err := exec.Command("go", "env", "GOVERSION", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
 		return "", err
 	}
-	src := filepath.Join(strings.TrimSpace(string(goroot)), "src")
+	env := strings.Split(strings.TrimSpace(string(out)), "\n")
+	version, goroot, cache := env[0], env[1], env[2]
+	switch {
+	case !strings.HasPrefix(version, "go1.26"):
+		return "", otherGo("replay is for Go 1.26, this is " + version)
+	case strings.HasPrefix(goroot, cache):
+		return "", otherGo("replay cannot patch a Go that the go command has downloaded: install " + version)
+	}
+	src := filepath.Join(goroot, "src")
 	texts := make(map[string]string)
 	for _, p := range patches {
 		file := filepath.Join(src, p.file)
