@@ -13,11 +13,7 @@ import (
 // end of the wait time, not when the answer was read (R18).
 func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
 	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: r.answered}, receipt: aws.ToString(m.ReceiptHandle)}
-	hidden := r.answered
-	if due := r.sent.Add(r.wait + answerTime); passed(hidden, due) {
-		hidden = due
-	}
-	h := newHold(r.first, hidden, l.visibility, l.maxHold)
+	h := newHold(r.first, arrived(r.answered, r.sent.Add(r.wait+answerTime)), l.visibility, l.maxHold)
 	d.ctx, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
 		d.ctx = holdContext{d.ctx, h.limit}

@@ -80,7 +80,7 @@ type Subscription struct {
 	looped chan struct{}
 	wanted chan *attempt // for a poller that waits
 
-	goroutines sync.WaitGroup // handlers, timers of extenders, receives, releases
+	goroutines sync.WaitGroup // all that it starts but the loop
 	done       chan struct{}
 	err        error // valid when done is closed
 

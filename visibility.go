@@ -114,6 +114,12 @@ func passed(now, t time.Time) bool {
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
+// arrived is when an answer that was read at t came at the latest: not after due.
+// It asks both clocks, as passed does, and timers can go by the result.
+func arrived(t, due time.Time) time.Time {
+	return t.Add(-max(0, t.Sub(due), t.Round(0).Sub(due.Round(0))))
+}
+
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a

@@ -200,6 +200,26 @@ func TestPassed(t *testing.T) {
 	}
 }
 
+// B161, R18: the answer to a long poll was due some time before it is read.
+func TestArrived(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		name string
+		due  time.Time
+		ago  time.Duration
+	}{
+		{"in time", now.Add(time.Second), 0},
+		{"at the last moment", now, 0},
+		{"read late", now.Add(-10 * time.Second), 10 * time.Second},
+		{"read after a suspend", asleep(now.Add(-5*time.Minute), -5*time.Minute-20*time.Second), 5 * time.Minute},
+	} {
+		got := arrived(now, c.due)
+		if got.Sub(now) != -c.ago || got.Round(0).Sub(now.Round(0)) != -c.ago {
+			t.Errorf("%s: %v before it was read, %v by the wall clock; want %v", c.name, -got.Sub(now), -got.Round(0).Sub(now.Round(0)), c.ago)
+		}
+	}
+}
+
 func TestCallLimit(t *testing.T) {
 	slow := fmt.Errorf("wrapped: %w", context.DeadlineExceeded)
 	for _, c := range []struct {

@@ -66,8 +66,7 @@ type batcher struct {
 }
 
 func newBatcher(size int, send func([]*Call)) *batcher {
-	b := &batcher{size: size, send: send}
-	return b
+	return &batcher{size: size, send: send}
 }
 
 // begin sends c in company.

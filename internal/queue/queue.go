@@ -137,7 +137,7 @@ func withoutRetries(o *sqs.Options) { o.Retryer = aws.NopRetryer{} }
 var (
 	errNoAnswer = errors.New("the client returned neither an answer nor an error")
 	errNoResult = errors.New("the batch answer names the entry neither as successful nor as failed") // B080
-	errTooLate  = errors.New("its time was over before it could be sent")
+	errTooLate  = errors.New("the call's time was over before it could be sent")
 )
 
 // BeginDelete deletes the message behind c's receipt handle.

@@ -29,7 +29,8 @@ func (j *judge) noOverlap() {
 // stale reports whether a handling had lost its message by t without any means
 // to know. The answer to a long poll does not tell when in the poll SQS took the
 // message (R18): if the answer was under way for long, the hold ends so much
-// earlier than its consumer believes. Once it has, SQS accepts a change on a
+// earlier than its consumer believes, who can tell only that an answer was
+// overdue. Once it has, SQS accepts a change on a
 // standard queue all the same, and lets it act on the next owner's delivery (V8),
 // who has no means to know either.
 func (j *judge) stale(h *handling, t time.Time) bool {
