@@ -46,8 +46,7 @@ type dispatcher struct {
 	receiver receiver
 	memory   memory
 
-	pausedSince time.Time // receiving has waited for deletes and delays to be confirmed; zero = it does not
-	pauseTold   bool
+	unconfirmed unconfirmed
 
 	responses uint64 // received
 
@@ -347,9 +346,9 @@ func (l *dispatcher) receive() time.Time {
 	case l.stopping:
 		return time.Time{}
 	case l.settling-maxUnconfirmed > l.concurrency:
-		return l.pause()
+		return l.unconfirmed.pause(l)
 	}
-	l.resume()
+	l.unconfirmed.resume(l)
 	return l.receiver.fill(l.room(), l.busy)
 }
 
@@ -366,42 +365,6 @@ func (l *dispatcher) room() int {
 	}
 	return math.MaxInt
 }
-
-// pause takes note that receiving has to wait for deletes and delays, and says so
-// when it goes on for long. It returns when to look again.
-func (l *dispatcher) pause() time.Time {
-	now := time.Now()
-	if l.pausedSince.IsZero() {
-		l.pausedSince = now
-	}
-	worthTelling := l.pausedSince.Add(longPause)
-	switch {
-	case l.pauseTold:
-		return time.Time{}
-	case now.Before(worthTelling):
-		return worthTelling
-	}
-	l.log.Error("receiving pauses: too many deletes and delays are not confirmed", "unconfirmed", l.settling)
-	l.pauseTold = true
-	return time.Time{}
-}
-
-// resume takes note that receiving need not wait.
-func (l *dispatcher) resume() {
-	l.pausedSince = time.Time{}
-	if l.pauseTold && l.settling <= l.concurrency {
-		l.log.Info("receiving goes on: deletes and delays are confirmed again")
-		l.pauseTold = false
-	}
-}
-
-// longPause is what no queue that works makes the receiving wait for.
-const longPause = 2 * settleLimit
-
-// maxUnconfirmed is how many deletes and delays beyond one for each slot may be
-// unconfirmed before receiving pauses, so that a queue that does not answer
-// cannot fill the memory (B193).
-const maxUnconfirmed = 100
 
 // takePoll takes in what a receive brought.
 func (l *dispatcher) takePoll(r pollResult) {
