@@ -263,10 +263,10 @@ func (l *dispatcher) takeSettlement(d *delivery) {
 
 // noteHandled sees to it that a message handled successfully is not run again:
 // other deliveries of it that are here are only deleted, each with its own
-// receipt handle, and so are later ones, if the delete was not confirmed or may
-// have come too late.
+// receipt handle, and so are later ones, if the delete was not confirmed while the
+// message was held.
 func (l *dispatcher) noteHandled(d *delivery) {
-	if deleted := d.result.Outcome == Deleted || d.result.Outcome == Discarded; !deleted || d.result.Late {
+	if deleted := d.result.Outcome == Deleted || d.result.Outcome == Discarded; !deleted || d.ext.err() != nil {
 		l.memory.add(d.ID(), time.Now())
 	}
 	if d.lane == nil {

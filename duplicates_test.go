@@ -144,6 +144,37 @@ func TestRedeliveryWaitsForTheLostOne(t *testing.T) {
 	}
 }
 
+// A delete that left in time and was confirmed when the hold had ended may have
+// come after the next delivery: that is here on its way, and only deleted.
+func TestDeleteConfirmedAfterTheEndOfTheHold(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		receives := 0
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			switch strings.TrimSuffix(c.Op, "Batch") {
+			case changeOp:
+				return sqstest.Fault{Status: 500}
+			case deleteOp:
+				return sqstest.Fault{Delay: 3 * time.Second}
+			case receiveOp:
+				if receives++; receives == 2 {
+					return sqstest.Fault{Lag: 4 * time.Second}
+				}
+			}
+			return sqstest.Fault{}
+		})
+		sub := f.subscribe(works(9*time.Second), sqsub.WithVisibility(10*time.Second), sqsub.WithConcurrency(2))
+		f.wait(time.Minute)
+		f.stop(sub)
+		if calls := f.calls(receiveOp); len(calls[1].Entries) != 1 {
+			f.Fatalf("the second receive does not bring the message: %+v", calls[1])
+		}
+		if runs := f.Runs(); len(runs) != 1 {
+			f.Errorf("a message handled successfully ran %d times", len(runs))
+		}
+	})
+}
+
 // A successor that waits can be lost, too: then it is dropped, and the next one
 // takes its place.
 func TestSuccessorIsLostWhileItWaits(t *testing.T) {

@@ -27,7 +27,7 @@ func (j *judge) fairIsSmooth() {
 		if h.verdict.done() {
 			successes[h.number]++
 		}
-		if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !errors.Is(h.cause, sqsub.ErrHoldLimit) && !j.purged[h.number] {
+		if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !errors.Is(h.cause, sqsub.ErrHoldLimit) && !j.purged[h.number] && !j.outlived(h.number) {
 			j.broken(h.number, "(b) its visibility was lost in fair weather: %v", h.cause)
 		}
 	}
@@ -37,13 +37,13 @@ func (j *judge) fairIsSmooth() {
 		}
 	}
 	for _, number := range sortedKeys(successes) {
-		if successes[number] > 1 && !j.limited() {
+		if successes[number] > 1 && !j.outlived(number) {
 			j.broken(number, "(b) it was handled successfully %d times in fair weather", successes[number])
 		}
 	}
 	for _, q := range j.requests {
 		l := j.byHandle[q.handle]
-		if q.err != nil && !j.purged[l.number] && !l.deletedBy(q.answer) && !l.ranOut() {
+		if q.err != nil && !j.purged[l.number] && !l.deletedBy(q.answer) && !j.outlived(l.number) {
 			j.broken(j.numberOfHandle(q.handle), "(e) consumer %d is refused a %s in fair weather: %v", q.consumer, q.op, q.err)
 		}
 	}
@@ -51,23 +51,21 @@ func (j *judge) fairIsSmooth() {
 
 // ranOut reports whether a delivery was held for as long as it might be. A FIFO
 // queue refuses its delete then (D4).
-func (l *life) ranOut() bool {
-	return l.handling != nil && errors.Is(l.handling.cause, sqsub.ErrHoldLimit)
+func (l *life) ranOut() bool { return errors.Is(l.lostBy, sqsub.ErrHoldLimit) }
+
+// outlived reports whether a delivery of a message ran out. Its handler may end,
+// and delete the message, while another consumer has it.
+func (j *judge) outlived(number string) bool {
+	for _, l := range j.byHandle {
+		if l.number == number && l.ranOut() {
+			return true
+		}
+	}
+	return false
 }
 
 // deletedBy reports whether a delete was under way or granted at m: an extension on its
 // way meanwhile is refused.
 func (l *life) deletedBy(m moment) bool {
 	return slices.ContainsFunc(l.requests, func(q *request) bool { return q.op == remove && q.granted() && q.sent.before(m) })
-}
-
-// limited reports whether a hold can have run out by its limit. The cause of a
-// handler's context does not tell if a stop had cancelled it before.
-func (j *judge) limited() bool {
-	for _, l := range j.byHandle {
-		if l.ranOut() || l.lost.is() && l.consumer.maxHold > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -16,7 +16,8 @@ func (j *judge) inOrder() {
 		}
 		deleted := func(q *request) bool {
 			l := j.byHandle[q.handle]
-			return l.number == h.number && l.consumer == h.consumer && q.op == remove && q.granted() && q.answer.before(h.begun) && q.sent.at.Before(l.held())
+			return l.number == h.number && l.consumer == h.consumer && q.op == remove && q.granted() && q.answer.before(h.begun) &&
+				(q.answer.at.Before(l.held()) || l.lost.before(q.answer))
 		}
 		if h.gone && slices.ContainsFunc(j.requests, deleted) {
 			j.broken(h.number, "(b) consumer %d handles it although it has deleted it", h.consumer.number)

@@ -55,6 +55,7 @@ type delivery struct {
 	since     time.Time // when SQS hid the message at the latest: an overdue answer was under way (R18)
 	stayed    bool      // a request for it was held in a pause until its time was over
 	lost      moment    // as the library reported it
+	lostBy    error
 	finished  moment
 	outcome   sqsub.Result
 }
@@ -271,7 +272,7 @@ func (r *record) lost(consumer int, d *sqsub.Delivery, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	own := r.deliveries[aws.ToString(d.Message.ReceiptHandle)]
-	own.lost = r.now()
+	own.lost, own.lostBy = r.now(), cause
 	r.line("consumer %d loses message %s: %v", consumer, own.number, cause)
 }
 
