@@ -683,3 +683,23 @@ func TestNothingIsSettledBeforeTheHandlerReturns(t *testing.T) {
 		f.stop(sub)
 	})
 }
+
+// A standard queue's hand-back is not tried again once the message may be visible:
+// where that is at once, a slow answer is waited for as long as there is time.
+func TestSlowHandBack(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(f.during(changeOp, 3*time.Second, time.Hour, sqstest.Fault{Delay: 1500 * time.Millisecond}))
+		f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.ReceiveCount() > 1 {
+				return nil
+			}
+			time.Sleep(3300 * time.Millisecond)
+			return sqsub.RetryAfter(0, errHandler)
+		}, sqsub.WithVisibility(4*time.Second), sqsub.WithConcurrency(1)) // extended at 1.9 s: 2.4 s are left
+		f.wait(10 * time.Second)
+		if r := f.Results(); len(r) != 2 || r[0].Outcome != sqsub.Retried || r[1].Outcome != sqsub.Deleted {
+			f.Errorf("results %+v, want it retried, then deleted", r)
+		}
+	})
+}

@@ -163,7 +163,7 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 	changes := make([]queue.Change, len(back))
 	for i, o := range back {
 		h, _ := o.d.ext.current()
-		limit = min(limit, callLimit(h.end().Sub(now), nil))
+		limit = min(limit, s.changeLimit(h.end().Sub(now), o.r.Delay))
 		changes[i] = queue.Change{Receipt: o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
@@ -176,6 +176,18 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 		return []error{err}
 	}
 	return s.queue.ChangeAll(changes, limit, s.fifo)
+}
+
+// changeLimit is how long a call may take that makes a message visible after
+// delay when so much is left of its hold. On a standard queue none is tried again
+// once the message may be visible (see givenUp): if that leaves no time for
+// another, the first gets all there is.
+func (s *Subscription) changeLimit(left, delay time.Duration) time.Duration {
+	limit := callLimit(left, nil)
+	if !s.fifo && delay <= limit {
+		return left
+	}
+	return limit
 }
 
 // handedBack takes note of one try. It reports whether another is worth it.

@@ -55,7 +55,7 @@ func (j *judge) verdictHeeded(l *life) {
 	if errors.Is(h.cause, sqsub.ErrVisibilityLost) && !j.lostForAReason(l, h.cancelled) {
 		j.broken(l.number, "(b) consumer %d cancels its handler and has no reason to: %v", l.consumer.number, h.cause)
 	}
-	if h.verdict != retryAfter {
+	if h.verdict != retryAfter || l.outcome.Outcome == sqsub.Lost { // what was lost may have been extended after its handler
 		return
 	}
 	var last *request
