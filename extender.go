@@ -197,7 +197,7 @@ func (e *extender) answered(sent time.Time, err error) (last bool, lost error) {
 		e.failure, e.tries = nil, 0
 		last = !e.warned && e.hold.ask(e.due()) == 0
 		e.warned = e.warned || last
-	case kind == queue.Gone && (e.yielded || e.stopped):
+	case kind == queue.Gone && e.yielded:
 		// Most likely the delete has overtaken the extension (B016, B018), and the
 		// answer to that tells what has become of the message.
 		e.deleted = queue.IsDeleted(err)
