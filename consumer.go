@@ -101,14 +101,14 @@ type Subscription struct {
 //
 // Subscribe reports all faults in its arguments and options at once, each an
 // [OptionError], before it makes any call; only what depends on the queue's own
-// timeout comes after that. It also returns an error, and starts
-// nothing, if a call fails that it needs: GetQueueUrl for a name or an ARN,
+// timeout comes after that. It also returns an error, and starts nothing, if a
+// call fails that it needs: GetQueueUrl for a name or an ARN,
 // GetQueueAttributes without [WithVisibility]. ctx bounds these calls too, and
-// each takes 15 seconds at most. A queue given by its URL and with WithVisibility
-// needs neither: if it is missing, the log says so, and after two minutes
-// [Subscription.Wait]; if a permission is, the log does, and receiving goes on when
-// it is granted. A FIFO queue whose own timeout is 0 is an error, since
-// SQS refuses every delete on it.
+// each takes 15 seconds at most. A queue given by its URL and with
+// WithVisibility needs neither: if it is missing, the log says so, and after
+// two minutes [Subscription.Wait]; if a permission is, the log does, and
+// receiving goes on when it is granted. A FIFO queue whose own timeout is 0 is
+// an error, since SQS refuses every delete on it.
 func Subscribe(ctx context.Context, client Client, queue string, handler Handler, opts ...Option) (*Subscription, error) {
 	cfg, err := newConfig(opts)
 	id, idErr := parseQueue(queue)

@@ -30,10 +30,10 @@
 //
 // SQS delivers at least once, and so does this package: a consumer can crash
 // between the work and the delete, and a standard queue may deliver twice for
-// reasons of its own. Within one subscription two deliveries of the same message
-// never run at the same time, and one whose delete was not confirmed is deleted
-// rather than handled when it comes back within the hour. Across processes a handler has to
-// be idempotent.
+// reasons of its own. Within one subscription two deliveries of the same
+// message never run at the same time, and one whose delete was not confirmed is
+// deleted rather than handled when it comes back within the hour. Across
+// processes a handler has to be idempotent.
 //
 // # FIFO queues
 //

@@ -3,10 +3,11 @@
 //
 // A run is drawn from one seed: the queue, the consumers with their options and
 // handlers, what producers send and when, which calls fail and how, who is
-// stopped, dies or stands still for a while, and what operators do to the queue. It lives in one bubble
-// of testing/synctest, so that hours pass in milliseconds. Its invariants are
-// judged by the server's log, by what passed over the consumers' connections
-// and by the handlers' own record, not by what the library says of itself.
+// stopped, dies or stands still for a while, and what operators do to the
+// queue. It lives in one bubble of testing/synctest, so that hours pass in
+// milliseconds. Its invariants are judged by the server's log, by what passed
+// over the consumers' connections and by the handlers' own record, not by what
+// the library says of itself.
 //
 // # Replay
 //
