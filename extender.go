@@ -293,18 +293,23 @@ func (e *extender) halt() (quiet <-chan struct{}) {
 // err is why the visibility was lost, or nil while the hold lasts. It asks the
 // clock too: after a pause of the process the extender may not have run yet.
 func (e *extender) err() error {
-	_, lost := e.current()
-	return lost
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lost()
 }
 
 // current is the hold, and why the visibility was lost: see err.
 func (e *extender) current() (h hold, lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.hold, e.lost()
+}
+
+func (e *extender) lost() error {
 	if e.cause != nil || e.hold.timeout == 0 || !passed(time.Now(), e.hold.end()) {
-		return e.hold, e.cause
+		return e.cause
 	}
-	return e.hold, e.expiry()
+	return e.expiry()
 }
 
 func (e *extender) hasWarned() bool {

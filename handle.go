@@ -9,28 +9,38 @@ import (
 )
 
 // handle runs the handler of a delivery and begins to settle it by what the
-// handler returned.
+// handler returned. What is on its stack while a handler runs is there for each
+// of them, so that it leaves all else to others.
 func (s *Subscription) handle(d *delivery) {
 	if lost := d.ext.err(); lost != nil && !d.handled { // it waited, and the process stood still
-		s.visibilityLost(d, lost)
-		s.events <- returned{d: d}
-		d.ext.stop()
-		s.finish(d, Result{Outcome: Lost, Err: lost})
+		s.refuse(d, lost)
 		return
 	}
-	started, ended := time.Now(), false
+	started, judged := time.Now(), false
 	defer func() {
-		if !ended { // runtime.Goexit: only what is deferred still runs
+		if !judged { // runtime.Goexit: only what is deferred still runs
 			s.exit(d, time.Since(started))
 		}
 	}()
-	err := s.call(d)
+	s.settle(d, s.call(d), started, &judged)
+}
+
+// refuse ends a delivery that was lost before its handler could be called.
+func (s *Subscription) refuse(d *delivery, lost error) {
+	s.visibilityLost(d, lost)
+	s.events <- returned{d}
+	d.ext.stop()
+	s.finish(d, Result{Outcome: Lost, Err: lost})
+}
+
+// settle begins to do what a handler's error asks for.
+func (s *Subscription) settle(d *delivery, err error, started time.Time, judged *bool) {
 	r := s.judge(d, err)
-	ended = true
+	*judged = true
 	r.Duration = time.Since(started)
 	switch r.Outcome {
 	case Deleted, Discarded:
-		s.events <- returned{d: d}
+		s.events <- returned{d}
 		s.remove(d, r)
 	default:
 		s.fail(d, r)
@@ -103,7 +113,7 @@ func (s *Subscription) delayAfter(d *delivery, err error) (delay time.Duration) 
 // did its work is not known.
 func (s *Subscription) exit(d *delivery, ran time.Duration) {
 	s.log.Error("handler called runtime.Goexit: the message comes back when its visibility timeout lapses", d.attrs()...)
-	s.events <- returned{d: d}
+	s.events <- returned{d}
 	d.ext.stop()
 	s.finish(d, Result{Outcome: Unsettled, Duration: ran})
 }
