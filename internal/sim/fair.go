@@ -32,7 +32,7 @@ func (j *judge) fairIsSmooth() {
 		}
 	}
 	for _, l := range j.byHandle {
-		if l.lost.is() && !j.purged[l.number] && !l.ranOut() && l.handling == nil {
+		if l.lost.is() && !j.purged[l.number] && !j.outlived(l.number) && l.handling == nil {
 			j.broken(l.number, "(b) it was lost in fair weather before its handler began: %v", l.outcome.Err)
 		}
 	}
