@@ -44,8 +44,8 @@ type Deadline struct {
 // is too late for that.
 func (c *Call) Withdraw() bool { return c.batcher.withdraw(c) }
 
-// A batcher gathers entries into batches. A full batch leaves at once, any other
-// when its first Call may wait no longer, with all that has come by the time that
+// A batcher gathers calls into batches. A full batch leaves at once, any other
+// when its first call may wait no longer, with all that has come by the time that
 // a sender takes it. The lock is held for list operations only.
 type batcher struct {
 	size int           // of a full batch
