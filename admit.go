@@ -2,6 +2,7 @@ package sqsub
 
 import (
 	"context"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -11,15 +12,15 @@ import (
 // may bring what the first try took (R12). An answer that is overdue was under
 // way, or waited here while the process stood still: SQS hid the message at the
 // end of the wait time, not when the answer was read (R18).
-func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
-	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: r.answered}, receipt: aws.ToString(m.ReceiptHandle)}
-	h := newHold(r.first, arrived(r.answered, r.sent.Add(r.wait+answerTime)), l.visibility, l.maxHold)
-	d.ctx, d.cancel = context.WithCancelCause(l.base)
+func (l *dispatcher) hold(m types.Message, r pollResult, now time.Time) *delivery {
+	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: r.Answered}, receipt: aws.ToString(m.ReceiptHandle)}
+	h := newHold(r.first, arrived(r.Answered, r.Sent.Add(r.wait+answerTime)), l.visibility, l.maxHold)
+	d.ctx.Context, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
-		d.ctx = holdContext{d.ctx, h.limit}
+		d.ctx.deadline = h.limit
 	}
-	l.held[d] = struct{}{}
-	d.ext.start(l.Subscription, d, h)
+	l.keep(d)
+	d.ext.start(l.Subscription, d, h, now)
 	return d
 }
 
@@ -27,12 +28,13 @@ func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
 func (l *dispatcher) admit(r pollResult) {
 	l.responses++
 	var late []*delivery
-	for _, m := range r.messages {
+	now := time.Now()
+	for _, m := range r.Messages {
 		if aws.ToString(m.ReceiptHandle) == "" {
 			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
 			continue
 		}
-		d := l.hold(m, r)
+		d := l.hold(m, r, now)
 		d.response = l.responses
 		l.stats.received.Add(1)
 		if f := l.hooks.Received; f != nil {
@@ -63,7 +65,7 @@ func (l *dispatcher) enter(d *delivery) {
 	key := l.key(d)
 	ln := l.lanes[key]
 	if ln == nil {
-		ln = &lane{key: key}
+		ln = l.newLane(key, d)
 		l.lanes[key] = ln
 	}
 	if older := ln.insert(d, l.fifo); older != nil {
@@ -86,6 +88,18 @@ func (l *dispatcher) enter(d *delivery) {
 	case ln.current == nil && !ln.blocked():
 		l.queueUp(ln)
 	}
+}
+
+// newLane makes the lane of a delivery that has none to join. In a standard queue
+// it is a part of the delivery, as hardly another ever joins; but that of a FIFO
+// group may be there for days, and the first message of it should not.
+func (l *dispatcher) newLane(key string, d *delivery) *lane {
+	ln := &d.own
+	if l.fifo {
+		ln = new(lane)
+	}
+	ln.key, ln.waiting = key, ln.first[:0]
+	return ln
 }
 
 func (l *dispatcher) key(d *delivery) string {

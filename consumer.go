@@ -78,8 +78,10 @@ type Subscription struct {
 	// owns the state of the subscription. looped is closed when it has ended.
 	events chan event
 	looped chan struct{}
-	wanted chan *attempt // for a poller that waits
 
+	workers    workers
+	worker     func() // work, made once
+	removed    removed
 	goroutines sync.WaitGroup // all that it starts but the loop
 	done       chan struct{}
 	err        error // valid when done is closed
@@ -175,13 +177,13 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 		aborting: make(chan struct{}),
 		events:   make(chan event, eventBurst),
 		looped:   make(chan struct{}),
-		wanted:   make(chan *attempt),
 		done:     make(chan struct{}),
 
 		receives: trouble{op: "ReceiveMessage"},
 		deletes:  trouble{op: "DeleteMessage"},
 		changes:  trouble{op: "ChangeMessageVisibility"},
 	}
+	s.worker = s.work
 	s.queue = queue.New(ctx, client, url, cfg.batchDelay > 0, s.called)
 	s.polling, s.abandon = context.WithCancel(s.base)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })

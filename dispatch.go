@@ -16,12 +16,15 @@ type delivery struct {
 	Delivery
 	receipt string // the handle, whatever a handler makes of the message
 	ext     extender
-	ctx     context.Context
+	ctx     holdContext // its handler's
 	cancel  context.CancelCauseFunc
+	removal removal
 
 	// These belong to the loop, which sets handled before it starts the delivery.
+	place    int    // in held
 	response uint64 // which one brought it
 	lane     *lane
+	own      lane // see newLane
 	state    State
 	early    *parking // it may run during that: it was sent before the message that is awaited
 	handled  bool     // its message was handled before: delete it
@@ -36,7 +39,7 @@ type delivery struct {
 // runs loop; nothing else reads or writes it.
 type dispatcher struct {
 	*Subscription
-	held     map[*delivery]struct{}
+	held     []*delivery // in no particular order
 	lanes    map[string]*lane
 	ready    []*lane // lanes that wait for a slot, the longest waiting first
 	busy     int     // slots occupied
@@ -62,9 +65,9 @@ type dispatcher struct {
 type event any
 
 type (
-	returned struct{ d *delivery } // its handler has returned, and it is going to be deleted or left alone
-	settled  struct{ d *delivery } // it has its outcome
-	loss     struct{ d *delivery } // its visibility was lost
+	returned struct{ ds []*delivery } // their handlers have returned, and they are going to be deleted or left alone
+	settled  struct{ ds []*delivery } // they have their outcomes, and the loop need not have heard of the return before
+	loss     struct{ d *delivery }    // its visibility was lost
 
 	failed struct { // its handler has returned, and it is to be handed back
 		d     *delivery
@@ -91,7 +94,6 @@ const eventBurst = 64
 func (s *Subscription) loop(ctx context.Context) error {
 	l := &dispatcher{
 		Subscription: s,
-		held:         make(map[*delivery]struct{}),
 		lanes:        make(map[string]*lane),
 		receiver:     newReceiver(s),
 		drainTimer:   time.NewTimer(0),
@@ -137,12 +139,16 @@ func (s *Subscription) loop(ctx context.Context) error {
 func (l *dispatcher) take(e event) {
 	switch e := e.(type) {
 	case returned:
-		l.takeReturn(e.d)
+		for _, d := range e.ds {
+			l.takeReturn(d)
+		}
 	case failed:
 		e.after <- l.fail(e.d, e.last)
 		l.takeReturn(e.d)
 	case settled:
-		l.takeSettlement(e.d)
+		for _, d := range e.ds {
+			l.takeSettlement(d)
+		}
 	case pollResult:
 		l.takePoll(e)
 	case loss:
@@ -195,12 +201,17 @@ func (l *dispatcher) start(ln *lane) {
 	ln.current = d
 	d.state = Running
 	l.running++
-	l.goroutines.Go(func() { l.handle(d) })
+	if l.workers.add(d) {
+		l.callWorker()
+	}
 }
 
-// takeReturn frees the slot of a handler that has returned. A lane with more to
-// run keeps its slot until the next can start.
+// takeReturn frees the slot of a handler that has returned, unless that has been
+// done. A lane with more to run keeps its slot until the next can start.
 func (l *dispatcher) takeReturn(d *delivery) {
+	if d.state != Running {
+		return
+	}
 	ln := d.lane
 	d.state = Settling
 	l.running--
@@ -241,7 +252,7 @@ func (l *dispatcher) freeSlot(ln *lane) {
 // takeSettlement forgets a delivery that has its outcome, and lets the next of
 // its lane go on.
 func (l *dispatcher) takeSettlement(d *delivery) {
-	delete(l.held, d)
+	l.forget(d)
 	if d.done {
 		l.noteHandled(d)
 	}
@@ -249,6 +260,7 @@ func (l *dispatcher) takeSettlement(d *delivery) {
 	if ln == nil || ln.current != d { // released, or dropped
 		return
 	}
+	l.takeReturn(d)
 	ln.current = nil
 	l.settling--
 	if ln.parked != nil && ln.parked.awaited == d {
@@ -261,12 +273,25 @@ func (l *dispatcher) takeSettlement(d *delivery) {
 	l.advance(ln)
 }
 
+func (l *dispatcher) keep(d *delivery) {
+	d.place = len(l.held)
+	l.held = append(l.held, d)
+}
+
+func (l *dispatcher) forget(d *delivery) {
+	end := len(l.held) - 1
+	last := l.held[end]
+	l.held[d.place], last.place = last, d.place
+	l.held[end] = nil
+	l.held = l.held[:end]
+}
+
 // noteHandled sees to it that a message handled successfully is not run again:
 // other deliveries of it that are here are only deleted, each with its own
 // receipt handle, and so are later ones, if the delete was not confirmed while the
 // message was held.
 func (l *dispatcher) noteHandled(d *delivery) {
-	if deleted := d.result.Outcome == Deleted || d.result.Outcome == Discarded; !deleted || d.ext.err() != nil {
+	if deleted := d.result.Outcome == Deleted || d.result.Outcome == Discarded; !deleted || d.ext.errAt(d.removal.ended) != nil {
 		l.memory.add(d.ID(), time.Now())
 	}
 	if d.lane == nil {

@@ -48,7 +48,7 @@ const (
 )
 
 // start begins to keep the hold h on d.
-func (e *extender) start(s *Subscription, d *delivery, h hold) {
+func (e *extender) start(s *Subscription, d *delivery, h hold, now time.Time) {
 	e.s, e.d, e.hold = s, d, h
 	e.lead = min(s.batchDelay, h.timeout/10)
 	if h.timeout == 0 {
@@ -57,7 +57,7 @@ func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.goroutines.Add(1)
-	e.timer = time.AfterFunc(time.Until(e.next()), e.wake)
+	e.timer = time.AfterFunc(e.next().Sub(now), e.wake)
 }
 
 // due is when the next extension has to leave. After the handler has returned,
@@ -157,9 +157,9 @@ func (e *extender) expiry() error {
 // Done takes the answer to an extension. Who listens is told on a goroutine of its
 // own: a hook that takes its time must not keep others from the answers of the
 // same request.
-func (e *extender) Done(sent time.Time, err error) {
-	try := Extension{Timeout: e.call.Timeout, Latency: time.Since(sent), Err: err}
-	last, lost := e.answered(sent, err)
+func (e *extender) Done(sent, answered time.Time, err error) {
+	try := Extension{Timeout: e.call.Timeout, Latency: answered.Sub(sent), Err: err}
+	last, lost := e.answered(sent, answered, err)
 	e.s.countExtension(err)
 	if e.s.hooks.Extended == nil && !last && lost == nil {
 		e.told()
@@ -180,7 +180,7 @@ func (e *extender) Done(sent time.Time, err error) {
 // answered takes note of the answer to an extension. It reports whether that was
 // the last that the hold allows, and why it is lost, if it is. The caller tells,
 // without the lock.
-func (e *extender) answered(sent time.Time, err error) (last bool, lost error) {
+func (e *extender) answered(sent, now time.Time, err error) (last bool, lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calling = false
@@ -188,7 +188,7 @@ func (e *extender) answered(sent time.Time, err error) (last bool, lost error) {
 	if e.cause != nil {
 		return false, nil // it was lost meanwhile
 	}
-	now, end := time.Now(), e.hold.end()
+	end := e.hold.end()
 	switch kind := queue.Classify(err); {
 	case err == nil && passed(now, end): // it proves nothing (V8)
 		return false, e.lose(overdue(errors.New("an extension was answered too late")))
@@ -246,8 +246,7 @@ func (e *extender) busy() bool { return e.calling || e.telling > 0 }
 
 // yield says that the handler has returned: the hold goes on, but an extension
 // that has not left yet is put off for a quarter of the timeout.
-func (e *extender) yield() {
-	now := time.Now()
+func (e *extender) yield(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.yielded = true
@@ -290,26 +289,29 @@ func (e *extender) halt() (quiet <-chan struct{}) {
 	return e.quiet
 }
 
-// err is why the visibility was lost, or nil while the hold lasts. It asks the
-// clock too: after a pause of the process the extender may not have run yet.
-func (e *extender) err() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lost()
+// err is why the visibility is lost, or nil while the hold lasts.
+func (e *extender) err() error { return e.errAt(time.Now()) }
+
+func (e *extender) errAt(now time.Time) error {
+	_, lost := e.at(now)
+	return lost
 }
 
-// current is the hold, and why the visibility was lost: see err.
-func (e *extender) current() (h hold, lost error) {
+// at is the hold, and why the visibility was lost by the given time. It goes by
+// that too: after a pause of the process the extender may not have run yet.
+func (e *extender) at(now time.Time) (h hold, lost error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.hold, e.lost()
-}
-
-func (e *extender) lost() error {
-	if e.cause != nil || e.hold.timeout == 0 || !passed(time.Now(), e.hold.end()) {
-		return e.cause
+	if e.cause != nil || e.hold.timeout == 0 || !passed(now, e.hold.end()) {
+		return e.hold, e.cause
 	}
-	return e.expiry()
+	return e.hold, e.expiry()
+}
+
+func (e *extender) current() hold {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.hold
 }
 
 func (e *extender) hasWarned() bool {
@@ -355,7 +357,7 @@ func retryPause(left time.Duration, try int) time.Duration {
 // The extender ends it, not a timer of its own.
 type holdContext struct {
 	context.Context
-	deadline time.Time
+	deadline time.Time // zero = there is no hold
 }
 
-func (c holdContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *holdContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }

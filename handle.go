@@ -12,11 +12,10 @@ import (
 // handler returned. What is on its stack while a handler runs is there for each
 // of them, so that it leaves all else to others.
 func (s *Subscription) handle(d *delivery) {
-	if lost := d.ext.err(); lost != nil && !d.handled { // it waited, and the process stood still
-		s.refuse(d, lost)
+	started, judged := time.Now(), false
+	if s.refused(d, started) {
 		return
 	}
-	started, judged := time.Now(), false
 	defer func() {
 		if !judged { // runtime.Goexit: only what is deferred still runs
 			s.exit(d, time.Since(started))
@@ -25,23 +24,30 @@ func (s *Subscription) handle(d *delivery) {
 	s.settle(d, s.call(d), started, &judged)
 }
 
-// refuse ends a delivery that was lost before its handler could be called.
-func (s *Subscription) refuse(d *delivery, lost error) {
+// refused ends a delivery that was lost before its handler could be called: it
+// waited, and the process stood still.
+func (s *Subscription) refused(d *delivery, now time.Time) bool {
+	lost := d.ext.errAt(now)
+	if lost == nil || d.handled {
+		return false
+	}
 	s.visibilityLost(d, lost)
-	s.events <- returned{d}
+	s.events <- returned{[]*delivery{d}}
 	d.ext.stop()
 	s.finish(d, Result{Outcome: Lost, Err: lost})
+	return true
 }
 
 // settle begins to do what a handler's error asks for.
 func (s *Subscription) settle(d *delivery, err error, started time.Time, judged *bool) {
 	r := s.judge(d, err)
 	*judged = true
-	r.Duration = time.Since(started)
+	now := time.Now()
+	r.Duration = now.Sub(started)
 	switch r.Outcome {
 	case Deleted, Discarded:
-		s.events <- returned{d}
-		s.remove(d, r)
+		s.workers.addReturned(d)
+		s.remove(d, r, now)
 	default:
 		s.fail(d, r)
 	}
@@ -61,7 +67,7 @@ func (s *Subscription) call(d *delivery) (err error) {
 	if f := s.hooks.Started; f != nil {
 		f(&d.Delivery)
 	}
-	return s.handler(d.ctx, &d.Delivery)
+	return s.handler(&d.ctx, &d.Delivery)
 }
 
 // judge says what a handler's error asks for.
@@ -75,7 +81,7 @@ func (s *Subscription) judge(d *delivery, err error) Result {
 			s.log.Warn("message discarded", d.attrs("error", err)...)
 		}
 		return Result{Outcome: v.outcome, Err: err, Delay: v.delay}
-	case errors.Is(context.Cause(d.ctx), ErrShutdown):
+	case errors.Is(context.Cause(&d.ctx), ErrShutdown):
 		return Result{Outcome: Released, Err: err}
 	}
 	return Result{Outcome: Retried, Err: err, Delay: s.delayAfter(d, err)}
@@ -113,7 +119,7 @@ func (s *Subscription) delayAfter(d *delivery, err error) (delay time.Duration) 
 // did its work is not known.
 func (s *Subscription) exit(d *delivery, ran time.Duration) {
 	s.log.Error("handler called runtime.Goexit: the message comes back when its visibility timeout lapses", d.attrs()...)
-	s.events <- returned{d}
+	s.events <- returned{[]*delivery{d}}
 	d.ext.stop()
 	s.finish(d, Result{Outcome: Unsettled, Duration: ran})
 }

@@ -55,14 +55,14 @@ func (s *Subscription) inFlight(ctx context.Context) ([]Held, error) {
 
 func (l *dispatcher) inventory() []Held {
 	held := make([]Held, 0, len(l.held))
-	for d := range l.held {
+	for _, d := range l.held {
 		held = append(held, d.describe())
 	}
 	return held
 }
 
 func (d *delivery) describe() Held {
-	h, _ := d.ext.current()
+	h := d.ext.current()
 	return Held{
 		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,
 		HiddenUntil: h.since.Add(h.granted), Extensions: h.extensions, State: d.state,

@@ -13,11 +13,12 @@ import (
 // of lanes for as long as it has a delivery. It belongs to the loop.
 type lane struct {
 	key     string
-	current *delivery   // running, or being settled
-	waiting []*delivery // in the order to run
-	slot    bool        // it occupies a slot
-	queued  bool        // it waits for one
-	parked  *parking    // nil = it does not wait for a message to come back
+	current *delivery    // running, or being settled
+	waiting []*delivery  // in the order to run
+	first   [1]*delivery // where waiting begins
+	slot    bool         // it occupies a slot
+	queued  bool         // it waits for one
+	parked  *parking     // nil = it does not wait for a message to come back
 }
 
 // insert puts a delivery in its place. In a standard queue, where a lane is one

@@ -13,9 +13,11 @@ func (d *delivery) attrs(more ...any) []any {
 	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
 }
 
-// called takes note of how a settling call went. That a message is gone is told
-// where it matters, and says that the call works.
+// called takes note of how a settling request went, of which its callers know
+// already. That a message is gone is told where it matters, and says that the call
+// works.
 func (s *Subscription) called(op string, err error) {
+	s.tellRemoved()
 	calls := &s.changes
 	if op == s.deletes.op {
 		calls = &s.deletes
@@ -45,7 +47,7 @@ func (s *Subscription) extensionTried(d *delivery, e Extension) {
 
 // lastExtension warns of a hold that cannot be lengthened any more.
 func (s *Subscription) lastExtension(d *delivery) {
-	h, _ := d.ext.current()
+	h := d.ext.current()
 	s.log.Warn("a message was extended for the last time: it has been held for almost as long as it may be", d.attrs("held_until", h.end())...)
 }
 
@@ -80,7 +82,7 @@ func (s *Subscription) listened() bool {
 // finish is the end of a delivery: it has its outcome. The loop is told.
 func (s *Subscription) finish(d *delivery, r Result) {
 	s.tally(d, &r)
-	s.events <- settled{d}
+	s.events <- settled{[]*delivery{d}}
 }
 
 // tally takes note of the outcome of a delivery, and tells who listens.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-
 	"github.com/sqsub/sqsub/internal/queue"
 )
 
@@ -79,9 +77,7 @@ type attempt struct {
 
 type pollResult struct {
 	*attempt
-	messages       []types.Message
-	err            error
-	sent, answered time.Time
+	queue.Received
 }
 
 func newReceiver(s *Subscription) receiver {
@@ -179,68 +175,43 @@ func (r *receiver) poll(n int, now time.Time) {
 	a.wait = r.waitTime
 	a.overdue = now.Add(a.wait + answerTime)
 	r.open = append(r.open, a)
-	select {
-	case r.s.wanted <- a:
-	default:
-		r.s.goroutines.Go(func() { r.s.poller(a) })
-	}
-}
-
-// poller makes receives, one after another, until the subscription is stopped. It
-// stays for the next one, since a new goroutine would have to grow its stack anew.
-func (s *Subscription) poller(a *attempt) {
-	for {
-		s.fetch(a)
-		select {
-		case a = <-s.wanted:
-		case <-s.draining:
-			return
-		}
-	}
-}
-
-// fetch makes one receive and tells the loop what came of it.
-func (s *Subscription) fetch(a *attempt) {
-	res := pollResult{attempt: a, sent: time.Now()}
-	res.messages, res.err = s.queue.Receive(s.polling, queue.Receiving{
-		Max: a.n, Visibility: s.visibility, Wait: a.wait, AttemptID: a.id,
-	})
-	res.answered = time.Now()
-	s.events <- res
+	r.s.queue.BeginReceive(r.s.polling, queue.Receiving{
+		Max: a.n, Visibility: r.s.visibility, Wait: a.wait, AttemptID: a.id,
+	}, func(answer queue.Received) { r.s.events <- pollResult{a, answer} })
 }
 
 // took takes note of how a receive ended.
 func (r *receiver) took(res pollResult) {
 	r.open = slices.DeleteFunc(r.open, func(a *attempt) bool { return a == res.attempt })
-	took := res.answered.Sub(res.sent)
+	took := res.Answered.Sub(res.Sent)
 	if f := r.s.hooks.Polled; f != nil {
-		f(Poll{Asked: res.n, Received: len(res.messages), Duration: took, Err: res.err, Open: len(r.open)})
+		f(Poll{Asked: res.n, Received: len(res.Messages), Duration: took, Err: res.Err, Open: len(r.open)})
 	}
-	if res.err != nil {
+	if res.Err != nil {
 		r.failed(res, took)
 		return
 	}
-	r.s.stats.lastReceive.Store(&res.answered)
+	r.s.stats.lastReceive.Store(&res.Answered)
 	r.s.receives.ok(r.s.log)
 	r.failures, r.rejected, r.missing, r.retryAt = 0, false, time.Time{}, time.Time{}
 	r.cutOff = 0
-	r.backlog = len(res.messages) >= res.n
+	r.backlog = len(res.Messages) >= res.n
 	switch {
 	case r.backlog:
 		r.target = max(r.target, min(2*r.target, len(r.open)+2, maxOpen)) // grows only as far as it is used
-	case len(res.messages) == 0:
+	case len(res.Messages) == 0:
 		r.target = 1
 	default:
 		r.target = max(1, r.target/2)
 	}
-	if len(res.messages) > 0 || took > r.waitTime/2 {
+	if len(res.Messages) > 0 || took > r.waitTime/2 {
 		r.hurried = 0
 		return
 	}
 	// SQS answers early with nothing now and then (R8). A server that always does
 	// must not be asked as fast as it answers.
 	if r.hurried++; r.hurried > 1 {
-		r.retryAt = res.answered.Add(backoff(receiveRetryBase, time.Second, r.hurried))
+		r.retryAt = res.Answered.Add(backoff(receiveRetryBase, time.Second, r.hurried))
 	}
 }
 
@@ -250,16 +221,16 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 		r.abandoned()
 		return
 	}
-	kind := queue.Classify(res.err)
+	kind := queue.Classify(res.Err)
 	if kind == queue.Attempt && !r.rejected {
 		r.rejected = true
 		return // the next receive has an id of its own (B079)
 	}
 	r.s.stats.receiveFailures.Add(1)
 	switch stopping := closed(r.s.draining); {
-	case isTimeout(res.err) && stopping:
+	case isTimeout(res.Err) && stopping:
 		r.abandoned() // no other receive will tell
-	case isTimeout(res.err):
+	case isTimeout(res.Err):
 		r.s.stats.receivesAbandoned.Add(1)
 		r.shorten(took)
 	}
@@ -273,16 +244,16 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 	} else {
 		limit = receiveRetryMax / 3
 		if r.missing.IsZero() {
-			r.missing = res.answered
+			r.missing = res.Answered
 		}
 		// An answer proves nothing about later than when its request was sent.
-		if missing := res.sent.Sub(r.missing); missing >= missingLimit {
-			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(time.Second), res.err)
+		if missing := res.Sent.Sub(r.missing); missing >= missingLimit {
+			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(time.Second), res.Err)
 		}
 	}
-	r.retryAt = res.answered.Add(backoff(receiveRetryBase, limit, r.failures))
+	r.retryAt = res.Answered.Add(backoff(receiveRetryBase, limit, r.failures))
 	r.failures++
-	r.s.receives.failed(r.s.log, res.err)
+	r.s.receives.failed(r.s.log, res.Err)
 }
 
 // abandoned tells that an open receive of a stop did not end by itself.

@@ -3,6 +3,7 @@ package sqsub
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sqsub/sqsub/internal/queue"
@@ -26,21 +27,22 @@ type removal struct {
 	lostAt time.Time // when that was noticed
 	last   bool      // no other try is worth it
 	inTime bool      // a try before that may have taken effect
+	ended  time.Time // when the answer to the last try came
 }
 
 // remove deletes a message that is done with.
-func (s *Subscription) remove(d *delivery, r Result) {
+func (s *Subscription) remove(d *delivery, r Result, now time.Time) {
 	d.done = true
-	d.ext.yield()
-	m := &removal{s: s, d: d, r: r}
+	d.ext.yield(now)
+	m := &d.removal
+	m.s, m.d, m.r = s, d, r
 	m.call = queue.Call{Receipt: d.receipt, Caller: m}
-	s.queue.BeginDelete(&m.call, m.deadline())
+	s.queue.BeginDelete(&m.call, m.deadline(now))
 }
 
 // deadline is that of the next try.
-func (m *removal) deadline() queue.Deadline {
-	now := time.Now()
-	h, lost := m.d.ext.current()
+func (m *removal) deadline(now time.Time) queue.Deadline {
+	h, lost := m.d.ext.at(now)
 	m.lost = lost != nil
 	if m.lost && m.lostAt.IsZero() {
 		m.lostAt = now
@@ -51,16 +53,46 @@ func (m *removal) deadline() queue.Deadline {
 
 // Done takes the answer to the first try. Others wait for the answers of the same
 // request: what may take its time, as hooks and logs may, is left to a goroutine.
-func (m *removal) Done(_ time.Time, err error) {
+func (m *removal) Done(_, answered time.Time, err error) {
+	m.ended = answered
 	if err != nil || m.d.ext.halt() != nil || m.lost || m.s.listened() {
 		m.s.goroutines.Go(func() { m.insist(err) })
 		return
 	}
 	m.s.tally(m.d, &m.r)
+	m.s.removed.add(m.d)
+}
+
+// removed is deliveries that were deleted at the first try, which the loop is not
+// told of yet. It is told of all that a request has brought together.
+type removed struct {
+	mu sync.Mutex
+	ds []*delivery
+}
+
+func (r *removed) add(d *delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ds = listed(r.ds, d)
+}
+
+func (r *removed) take() (ds []*delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ds, r.ds = r.ds, nil
+	return ds
+}
+
+// tellRemoved tells the loop what has been deleted.
+func (s *Subscription) tellRemoved() {
+	ds := s.removed.take()
+	if len(ds) == 0 {
+		return
+	}
 	select {
-	case m.s.events <- settled{m.d}:
-	default: // the loop is busy
-		m.s.goroutines.Go(func() { m.s.events <- settled{m.d} })
+	case s.events <- settled{ds}:
+	default: // the loop is busy, and the goroutine is needed for other requests
+		s.goroutines.Go(func() { s.events <- settled{ds} })
 	}
 }
 
@@ -72,7 +104,8 @@ func (m *removal) insist(err error) {
 			break
 		}
 		m.again = true
-		err = m.s.queue.Delete(m.d.receipt, m.deadline())
+		err = m.s.queue.Delete(m.d.receipt, m.deadline(time.Now()))
+		m.ended = time.Now()
 	}
 	m.d.ext.stop()
 	m.s.finish(m.d, m.r)

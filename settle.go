@@ -162,7 +162,7 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 	limit := settleLimit
 	changes := make([]queue.Change, len(back))
 	for i, o := range back {
-		h, _ := o.d.ext.current()
+		h := o.d.ext.current()
 		limit = min(limit, s.changeLimit(h.end().Sub(now), o.r.Delay))
 		changes[i] = queue.Change{Receipt: o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
@@ -171,7 +171,7 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 		back[i].r.Delay = changes[i].Timeout
 	}
 	if len(back) == 1 && !s.fifo {
-		h, _ := back[0].d.ext.current()
+		h := back[0].d.ext.current()
 		err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(h, now, try > 0), Limit: limit})
 		return []error{err}
 	}
@@ -222,7 +222,7 @@ func (s *Subscription) unsettled(o outgoing, err error) {
 func timeLeft(back []outgoing) time.Duration {
 	left := retryMax
 	for _, o := range back {
-		h, _ := o.d.ext.current()
+		h := o.d.ext.current()
 		left = min(left, time.Until(h.end()))
 	}
 	return max(0, left)

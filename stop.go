@@ -73,7 +73,7 @@ const settlingTimeout = 40 * time.Second
 func (l *dispatcher) cancelAll() {
 	l.abandon()
 	unfinished := 0
-	for d := range l.held {
+	for _, d := range l.held {
 		if d.state == Running {
 			unfinished++
 			d.cancel(ErrShutdown)

@@ -25,6 +25,7 @@ type memory struct {
 
 	latency time.Duration // of every answer
 	size    int           // messages in all; they are received once
+	emptied chan struct{} // closed when all are deleted; nil = nobody waits for that
 
 	mu       sync.Mutex
 	messages []held
@@ -130,6 +131,9 @@ func (m *memory) DeleteMessageBatch(ctx context.Context, in *sqs.DeleteMessageBa
 		m.counts.deleted++
 		h.deleted = true
 		out.Successful = append(out.Successful, types.DeleteMessageBatchResultEntry{Id: e.Id})
+	}
+	if m.counts.deleted == m.size && m.emptied != nil {
+		close(m.emptied)
 	}
 	return out, nil
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // maxSenders bounds the goroutines that are inside the SDK at once, for each of
-// deletes and changes: a call needs some 30 KiB of stack. It is enough for 50,000
+// deletes and changes: a call needs some 20 KiB of stack. It is enough for 50,000
 // changes a second at 50 ms a request, and for many hung requests beside those
 // that work.
 const maxSenders = 256
@@ -27,11 +27,11 @@ type Call struct {
 	withdrawn bool
 }
 
-// A Caller is told how a call went: once, unless the call was withdrawn. sent is
-// when the request was. Done must not block: the other callers of a batch wait for
+// A Caller is told how a call went: once, unless the call was withdrawn, and when
+// the request was sent and answered. Done must not block: the other callers of a batch wait for
 // it.
 type Caller interface {
-	Done(sent time.Time, err error)
+	Done(sent, answered time.Time, err error)
 }
 
 // A Deadline bounds one call.
@@ -50,23 +50,22 @@ func (c *Call) Withdraw() bool { return c.batcher.withdraw(c) }
 type batcher struct {
 	size int           // of a full batch
 	send func([]*Call) // sends one batch and tells each of its callers
+	pool *pool
 
 	mu       sync.Mutex
 	pending  []*Call     // in the order they came
 	owed     int         // batches of them that are full or due
 	ready    [][]*Call   // batches that are to leave as they are
-	timer    *time.Timer // fires when the first of pending is due that is not owed
+	timer    *time.Timer // fires when the first of pending is due that is not owed, or earlier
 	fires    time.Time   // when that is
-	senders  int
-	idle     []chan struct{} // of them, those that wait for work, or the end; the last to wait is the first to be woken
+	senders  int         // that are at work
 	flushing bool
-	closed   bool
 
-	running sync.WaitGroup // senders and timers
+	timers sync.WaitGroup // timers that have not been stopped, until they have done their work
 }
 
-func newBatcher(size int, send func([]*Call)) *batcher {
-	return &batcher{size: size, send: send}
+func newBatcher(size int, send func([]*Call), p *pool) *batcher {
+	return &batcher{size: size, send: send, pool: p}
 }
 
 // begin sends c in company.
@@ -99,7 +98,6 @@ func (b *batcher) add(c *Call, now time.Time) {
 	case len(b.pending) >= (b.owed+1)*b.size:
 		b.owed++
 		b.employ()
-		b.rearm()
 	case b.timer == nil || c.leaveBy.Before(b.fires):
 		b.arm(c.leaveBy)
 	}
@@ -114,7 +112,7 @@ func (b *batcher) withdraw(c *Call) bool {
 	c.withdrawn = true
 	if i := slices.Index(b.pending, c); i >= 0 {
 		b.pending = slices.Delete(b.pending, i, i+1)
-		b.rearm()
+		b.owed = min(b.owed, (len(b.pending)+b.size-1)/b.size)
 	}
 	return true
 }
@@ -127,18 +125,11 @@ func (b *batcher) flush() {
 	b.oweAll()
 }
 
-// close flushes and waits until no sender runs and no timer is left. Nothing may
-// be added any more.
+// close flushes and waits until no timer is left. Nothing may be added any more.
+// The senders end with the pool.
 func (b *batcher) close() {
 	b.flush()
-	b.mu.Lock()
-	b.closed = true
-	for _, wake := range b.idle {
-		wake <- struct{}{}
-	}
-	b.idle = nil
-	b.mu.Unlock()
-	b.running.Wait()
+	b.timers.Wait()
 }
 
 // oweAll makes all that is pending leave.
@@ -150,29 +141,23 @@ func (b *batcher) oweAll() {
 	}
 }
 
-// employ finds a sender for one more batch. Senders stay for the next one, since
-// a new goroutine would have to grow its stack anew.
+// employ sees to it that one more batch is sent.
 func (b *batcher) employ() {
-	switch {
-	case len(b.idle) > 0:
-		last := len(b.idle) - 1
-		b.idle[last] <- struct{}{}
-		b.idle = b.idle[:last]
-	case b.senders < maxSenders:
+	if b.senders < maxSenders {
 		b.senders++
-		b.running.Go(b.sender)
+		b.pool.run(b.sender)
 	}
 }
 
 func (b *batcher) sender() {
-	wake := make(chan struct{}, 1)
 	for {
-		batch, late, ok := b.next(wake)
+		batch, late, ok := b.next()
 		if !ok {
 			return
 		}
 		for _, c := range late {
-			c.Caller.Done(time.Now(), errTooLate)
+			now := time.Now()
+			c.Caller.Done(now, now, errTooLate)
 		}
 		if len(batch) > 0 {
 			b.send(batch)
@@ -180,30 +165,25 @@ func (b *batcher) sender() {
 	}
 }
 
-// next waits for a batch to send and takes it, less what was withdrawn meanwhile,
-// and apart from that what waited beyond its deadline. It is false at the end.
-func (b *batcher) next(wake chan struct{}) (batch, late []*Call, ok bool) {
+// next takes the next batch to send, less what was withdrawn meanwhile, and apart
+// from that what waited beyond its deadline. It is false if there is none, and the
+// sender is done.
+func (b *batcher) next() (batch, late []*Call, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.ready) == 0 && b.owed == 0 {
-		if b.closed {
-			return nil, nil, false
-		}
-		b.idle = append(b.idle, wake)
-		b.mu.Unlock()
-		<-wake
-		b.mu.Lock()
+	if len(b.ready) == 0 && b.owed == 0 {
+		b.senders--
+		return nil, nil, false
 	}
 	if len(b.ready) > 0 {
 		batch, late = leaving(b.ready[0])
-		b.ready = slices.Delete(b.ready, 0, 1)
+		b.ready = rest(b.ready, 1)
 		return batch, late, true
 	}
 	n := min(b.size, len(b.pending))
 	batch, late = leaving(b.pending[:n])
-	b.pending = slices.Delete(b.pending, 0, n)
+	b.pending = rest(b.pending, n)
 	b.owed--
-	b.rearm()
 	return batch, late, true
 }
 
@@ -226,35 +206,41 @@ func leaving(calls []*Call) (batch, late []*Call) {
 	return batch, late
 }
 
-// rearm sets the timer to the first time at which one of pending is due that is
-// not owed.
-func (b *batcher) rearm() {
-	b.owed = min(b.owed, (len(b.pending)+b.size-1)/b.size)
-	rest := b.pending[min(len(b.pending), b.owed*b.size):]
-	if len(rest) == 0 {
-		b.disarm()
+// rest is the list without its first n elements.
+func rest[T any](list []T, n int) []T {
+	clear(list[:n])
+	return list[n:]
+}
+
+// fired makes what is pending leave if any of it is due. The timer is not set anew
+// with each batch that is full before it fires.
+func (b *batcher) fired() {
+	waiting := b.pending[min(len(b.pending), b.owed*b.size):]
+	if len(waiting) == 0 {
 		return
 	}
-	first := rest[0].leaveBy
-	for _, e := range rest[1:] {
-		first = earlier(first, e.leaveBy)
+	first := waiting[0].leaveBy
+	for _, c := range waiting[1:] {
+		first = earlier(first, c.leaveBy)
 	}
-	if b.timer == nil || !first.Equal(b.fires) {
+	if first.After(time.Now()) {
 		b.arm(first)
+	} else {
+		b.oweAll()
 	}
 }
 
 func (b *batcher) arm(at time.Time) {
 	b.disarm()
-	b.running.Add(1)
+	b.timers.Add(1)
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Until(at), func() {
-		defer b.running.Done()
+		defer b.timers.Done()
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.timer == timer { // else it fired while it was being replaced
 			b.timer = nil
-			b.oweAll()
+			b.fired()
 		}
 	})
 	b.timer, b.fires = timer, at
@@ -262,7 +248,7 @@ func (b *batcher) arm(at time.Time) {
 
 func (b *batcher) disarm() {
 	if b.timer != nil && b.timer.Stop() {
-		b.running.Done()
+		b.timers.Done()
 	}
 	b.timer = nil
 }

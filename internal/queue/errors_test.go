@@ -122,7 +122,7 @@ func TestClassifyWhatTheSDKReturns(t *testing.T) {
 			continue
 		}
 		server.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Code: c.code, Message: c.message} })
-		_, err := q.Receive(t.Context(), Receiving{Max: 1, Wait: 1})
+		_, err := q.receive(t.Context(), Receiving{Max: 1, Wait: 1})
 		if got := Classify(err); got != c.want {
 			t.Errorf("%s %q is %v, want %v: %v", c.code, c.message, got, c.want, err)
 		}

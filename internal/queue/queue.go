@@ -46,6 +46,7 @@ type Queue struct {
 	url     *string
 	base    context.Context
 	called  func(op string, err error)
+	pool    pool
 	deletes *batcher
 	changes *batcher
 }
@@ -53,17 +54,17 @@ type Queue struct {
 // New returns the queue of that URL. Its delete and change calls use the
 // values of ctx but outlive its cancellation: a caller that is told to stop
 // still has to finish what it holds (B116). Without batching every delete and
-// every change is a request of its own. called is told how each of them went: op
-// is the plain call also of a batch, err that of the call or of its first entry
-// that failed. Close ends the queue.
+// every change is a request of its own. called is told how each request
+// went, after its callers: op is the plain call also of a batch, err that of the
+// call or of its first entry that failed. Close ends the queue.
 func New(ctx context.Context, client Client, url string, batching bool, called func(op string, err error)) *Queue {
 	size := 1
 	if batching {
 		size = BatchSize
 	}
 	q := &Queue{client: client, url: &url, base: context.WithoutCancel(ctx), called: called}
-	q.deletes = newBatcher(size, q.sendDeletes)
-	q.changes = newBatcher(size, q.sendChanges)
+	q.deletes = newBatcher(size, q.sendDeletes, &q.pool)
+	q.changes = newBatcher(size, q.sendChanges, &q.pool)
 	return q
 }
 
@@ -80,6 +81,7 @@ func (q *Queue) Flush() {
 func (q *Queue) Close() {
 	q.deletes.close()
 	q.changes.close()
+	q.pool.close()
 }
 
 // Receiving is the parameters of a receive.
@@ -90,9 +92,26 @@ type Receiving struct {
 	AttemptID  string        // FIFO queues: the same over the retries of one receive (R12)
 }
 
-// Receive makes one ReceiveMessage call with every attribute asked for. It
-// takes no longer than the wait time and a slack of ten seconds.
-func (q *Queue) Receive(ctx context.Context, r Receiving) ([]types.Message, error) {
+// BeginReceive makes one ReceiveMessage call with every attribute asked for and
+// tells done of it. It takes no longer than the wait time and a slack of ten
+// seconds.
+func (q *Queue) BeginReceive(ctx context.Context, r Receiving, done func(Received)) {
+	q.pool.run(func() {
+		a := Received{Sent: time.Now()}
+		a.Messages, a.Err = q.receive(ctx, r)
+		a.Answered = time.Now()
+		done(a)
+	})
+}
+
+// Received is the answer to a receive.
+type Received struct {
+	Messages       []types.Message
+	Err            error
+	Sent, Answered time.Time
+}
+
+func (q *Queue) receive(ctx context.Context, r Receiving) ([]types.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Wait+receiveSlack)
 	defer cancel()
 	in := &sqs.ReceiveMessageInput{
@@ -174,7 +193,7 @@ func newWaiting(receipt string, timeout time.Duration) *waiting {
 	return w
 }
 
-func (w *waiting) Done(_ time.Time, err error) { w.result <- err }
+func (w *waiting) Done(_, _ time.Time, err error) { w.result <- err }
 
 // await returns the result of a call, at its deadline at the latest: one that has
 // not left then is given up, and one that has left has its result.
@@ -224,7 +243,7 @@ func (q *Queue) ChangeAll(changes []Change, limit time.Duration, inOrder bool) [
 			w := newWaiting(c.Receipt, c.Timeout)
 			open = append(open, w)
 			if !now.Before(c.By) {
-				w.Done(now, errTooLate)
+				w.Done(now, now, errTooLate)
 				continue
 			}
 			w.deadline = earlier(now.Add(limit), c.By)
@@ -248,7 +267,7 @@ func (q *Queue) sendDeletes(batch []*Call) {
 	q.sendBatch("DeleteMessage", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.DeleteMessageBatchRequestEntry, len(batch))
 		for i, c := range batch {
-			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: aws.String(c.Receipt)}
+			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &c.Receipt}
 		}
 		out, err := q.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -262,7 +281,7 @@ func (q *Queue) sendDeletes(batch []*Call) {
 }
 
 func (q *Queue) sendDelete(ctx context.Context, c *Call) error {
-	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: aws.String(c.Receipt)}, withoutRetries)
+	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: &c.Receipt}, withoutRetries)
 	return err
 }
 
@@ -270,7 +289,7 @@ func (q *Queue) sendChanges(batch []*Call) {
 	q.sendBatch("ChangeMessageVisibility", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))
 		for i, c := range batch {
-			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: aws.String(c.Receipt), VisibilityTimeout: seconds(c.Timeout)}
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &c.Receipt, VisibilityTimeout: seconds(c.Timeout)}
 		}
 		out, err := q.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -285,7 +304,7 @@ func (q *Queue) sendChanges(batch []*Call) {
 
 func (q *Queue) sendChange(ctx context.Context, c *Call) error {
 	_, err := q.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-		QueueUrl: q.url, ReceiptHandle: aws.String(c.Receipt), VisibilityTimeout: seconds(c.Timeout),
+		QueueUrl: q.url, ReceiptHandle: &c.Receipt, VisibilityTimeout: seconds(c.Timeout),
 	}, withoutRetries)
 	return err
 }
@@ -312,8 +331,9 @@ func (q *Queue) sendBatch(op string, batch []*Call, single func(context.Context,
 		}
 		all.Wait()
 	default:
+		answered := time.Now()
 		for _, c := range batch {
-			c.Caller.Done(sent, err)
+			c.Caller.Done(sent, answered, err)
 		}
 		q.called(op, err)
 	}
@@ -324,7 +344,7 @@ func (q *Queue) sendSingle(op string, c *Call, single func(context.Context, *Cal
 	defer cancel()
 	sent := time.Now()
 	err := single(ctx, c)
-	c.Caller.Done(sent, err)
+	c.Caller.Done(sent, time.Now(), err)
 	q.called(op, err)
 }
 
@@ -359,8 +379,9 @@ func answerEach(op string, batch []*Call, sent time.Time, ok []*string, failed [
 			errs[i] = &EntryError{Op: op, Code: aws.ToString(f.Code), Message: aws.ToString(f.Message), SenderFault: f.SenderFault}
 		}
 	}
+	answered := time.Now()
 	for i, c := range batch {
-		c.Caller.Done(sent, errs[i])
+		c.Caller.Done(sent, answered, errs[i])
 	}
 	return cmp.Or(errs...)
 }
