@@ -50,7 +50,7 @@ const (
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold, now time.Time) {
 	e.s, e.d, e.hold = s, d, h
-	e.lead = min(s.batchDelay, h.timeout/10)
+	e.lead = lead(h.timeout, s.batchDelay, s.concurrency, s.prefetch)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
 	}

@@ -14,6 +14,13 @@ const (
 	holdMargin = 5 * time.Second
 )
 
+const (
+	// crowding is how much earlier an extension may leave for each slot, and crowd
+	// how many slots count at most: SQS has no more messages in flight (R14, R15).
+	crowding = 5 * time.Microsecond
+	crowd    = 120_000
+)
+
 // ceilSeconds rounds d up to whole seconds, as SQS counts (V1): a fraction lost
 // to rounding down would let a message go too early, and turn 500 ms into "the
 // queue's default".
@@ -105,6 +112,17 @@ func (h hold) ask(t time.Time) time.Duration {
 func (h hold) clip(t time.Time, d time.Duration) time.Duration {
 	most := floorSeconds(h.refused.Sub(t))
 	return min(ceilSeconds(min(d, most)), most)
+}
+
+// lead is how long before its half an extension may leave, to find company. With
+// many slots it is also to be sent in time when all of them are due at once, as their
+// messages were received at once. It is never more than a tenth of the timeout.
+func lead(timeout, batchDelay time.Duration, concurrency, prefetch int) time.Duration {
+	if batchDelay == 0 {
+		return 0
+	}
+	slots := min(crowd, min(crowd, concurrency)+min(crowd, prefetch)) // either may be as large as an int can be
+	return min(max(batchDelay, time.Duration(slots)*crowding), timeout/10)
 }
 
 // passed reports whether t has come. It asks the monotonic and the wall

@@ -220,6 +220,34 @@ func TestArrived(t *testing.T) {
 	}
 }
 
+func TestLead(t *testing.T) {
+	const most = math.MaxInt
+	for _, c := range []struct {
+		timeout, batchDelay   time.Duration
+		concurrency, prefetch int
+		want                  time.Duration
+	}{
+		{30 * s, 100 * time.Millisecond, 10, 0, 100 * time.Millisecond},
+		{1 * s, 100 * time.Millisecond, 10, 0, 100 * time.Millisecond},
+		{1 * s, 101 * time.Millisecond, 10, 0, 100 * time.Millisecond},
+		{30 * s, 5 * s, 10, 0, 3 * s},
+		{30 * s, 100 * time.Millisecond, 20_000, 0, 100 * time.Millisecond},
+		{30 * s, 100 * time.Millisecond, 20_000, 1, 100_005 * time.Microsecond},
+		{30 * s, 100 * time.Millisecond, 120_000, 0, 600 * time.Millisecond},
+		{30 * s, 100 * time.Millisecond, 120_001, 0, 600 * time.Millisecond},
+		{30 * s, 100 * time.Millisecond, most, most, 600 * time.Millisecond},
+		{30 * s, 1 * s, 120_000, 0, 1 * s},
+		{5 * s, 100 * time.Millisecond, 120_000, 0, 500 * time.Millisecond},
+		{30 * s, 0, 120_000, 0, 0},
+		{0, 100 * time.Millisecond, 10, 0, 0},
+	} {
+		if got := lead(c.timeout, c.batchDelay, c.concurrency, c.prefetch); got != c.want {
+			t.Errorf("with a timeout of %v, a batch delay of %v and %d slots and %d places an extension may leave %v early, want %v",
+				c.timeout, c.batchDelay, c.concurrency, c.prefetch, got, c.want)
+		}
+	}
+}
+
 func TestCallLimit(t *testing.T) {
 	slow := fmt.Errorf("wrapped: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
