@@ -2,7 +2,6 @@ package sqsub
 
 import (
 	"context"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -12,15 +11,15 @@ import (
 // may bring what the first try took (R12). An answer that is overdue was under
 // way, or waited here while the process stood still: SQS hid the message at the
 // end of the wait time, not when the answer was read (R18).
-func (l *dispatcher) hold(m types.Message, r pollResult, now time.Time) *delivery {
+func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
 	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: r.Answered}, receipt: aws.ToString(m.ReceiptHandle)}
 	h := newHold(r.first, arrived(r.Answered, r.Sent.Add(r.wait+answerTime)), l.visibility, l.maxHold)
-	d.ctx.Context, d.cancel = context.WithCancelCause(l.base)
+	d.ctx, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
-		d.ctx.deadline = h.limit
+		d.ctx = holdContext{d.ctx, h.limit}
 	}
 	l.keep(d)
-	d.ext.start(l.Subscription, d, h, now)
+	d.ext.start(l.Subscription, d, h)
 	return d
 }
 
@@ -28,13 +27,12 @@ func (l *dispatcher) hold(m types.Message, r pollResult, now time.Time) *deliver
 func (l *dispatcher) admit(r pollResult) {
 	l.responses++
 	var late []*delivery
-	now := time.Now()
 	for _, m := range r.Messages {
 		if aws.ToString(m.ReceiptHandle) == "" {
 			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
 			continue
 		}
-		d := l.hold(m, r, now)
+		d := l.hold(m, r)
 		d.response = l.responses
 		l.stats.received.Add(1)
 		if f := l.hooks.Received; f != nil {

@@ -42,7 +42,9 @@ var _ Client = (*sqs.Client)(nil)
 // A panic counts as an error, a [PanicError]. After [runtime.Goexit] nothing is
 // sent, and the message comes back when its visibility timeout lapses.
 //
-// A Handler is called by many goroutines at once. The message stays hidden from
+// A Handler is called by many goroutines at once, and by each of them for one
+// message after another: it has to undo what it does to its goroutine, such as
+// [runtime.LockOSThread] or pprof labels. The message stays hidden from
 // other consumers until it returns, so all work on the message has to be done by
 // then. It may keep d, but not modify it.
 //
@@ -80,8 +82,9 @@ type Subscription struct {
 	looped chan struct{}
 
 	workers    workers
-	worker     func() // work, made once
-	removed    removed
+	worker     func()         // work, made once
+	returned   pile           // their handlers have
+	removed    pile           // they were deleted at the first try
 	goroutines sync.WaitGroup // all that it starts but the loop
 	done       chan struct{}
 	err        error // valid when done is closed

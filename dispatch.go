@@ -16,7 +16,7 @@ type delivery struct {
 	Delivery
 	receipt string // the handle, whatever a handler makes of the message
 	ext     extender
-	ctx     holdContext // its handler's
+	ctx     context.Context // its handler's
 	cancel  context.CancelCauseFunc
 	removal removal
 
@@ -160,6 +160,21 @@ func (l *dispatcher) take(e event) {
 	}
 }
 
+// tell tells the loop without waiting for it: a hook may hold it up, which must not
+// keep a worker from the next handler, nor other requests from being sent.
+func (s *Subscription) tell(e event) {
+	select {
+	case s.events <- e:
+	default:
+		s.goroutines.Go(func() {
+			select {
+			case s.events <- e:
+			case <-s.looped: // it had heard enough to end
+			}
+		})
+	}
+}
+
 // publish sets the gauges of Stats.
 func (l *dispatcher) publish() {
 	l.stats.receiving.Store(int64(len(l.receiver.open)))
@@ -202,7 +217,7 @@ func (l *dispatcher) start(ln *lane) {
 	d.state = Running
 	l.running++
 	if l.workers.add(d) {
-		l.callWorker()
+		l.summonWorker()
 	}
 }
 
@@ -278,6 +293,7 @@ func (l *dispatcher) keep(d *delivery) {
 	l.held = append(l.held, d)
 }
 
+// forget takes a delivery out of held, once.
 func (l *dispatcher) forget(d *delivery) {
 	end := len(l.held) - 1
 	last := l.held[end]

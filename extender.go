@@ -48,7 +48,7 @@ const (
 )
 
 // start begins to keep the hold h on d.
-func (e *extender) start(s *Subscription, d *delivery, h hold, now time.Time) {
+func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
 	e.lead = lead(h.timeout, s.batchDelay, s.concurrency, s.prefetch)
 	if h.timeout == 0 {
@@ -57,7 +57,7 @@ func (e *extender) start(s *Subscription, d *delivery, h hold, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.goroutines.Add(1)
-	e.timer = time.AfterFunc(e.next().Sub(now), e.wake)
+	e.timer = time.AfterFunc(time.Until(e.next()), e.wake)
 }
 
 // due is when the next extension has to leave. After the handler has returned,
@@ -357,7 +357,7 @@ func retryPause(left time.Duration, try int) time.Duration {
 // The extender ends it, not a timer of its own.
 type holdContext struct {
 	context.Context
-	deadline time.Time // zero = there is no hold
+	deadline time.Time
 }
 
-func (c *holdContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
+func (c holdContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -46,7 +46,7 @@ func (s *Subscription) settle(d *delivery, err error, started time.Time, judged 
 	r.Duration = now.Sub(started)
 	switch r.Outcome {
 	case Deleted, Discarded:
-		s.workers.addReturned(d)
+		s.handlerReturned(d, r.Duration)
 		s.remove(d, r, now)
 	default:
 		s.fail(d, r)
@@ -67,7 +67,7 @@ func (s *Subscription) call(d *delivery) (err error) {
 	if f := s.hooks.Started; f != nil {
 		f(&d.Delivery)
 	}
-	return s.handler(&d.ctx, &d.Delivery)
+	return s.handler(d.ctx, &d.Delivery)
 }
 
 // judge says what a handler's error asks for.
@@ -81,7 +81,7 @@ func (s *Subscription) judge(d *delivery, err error) Result {
 			s.log.Warn("message discarded", d.attrs("error", err)...)
 		}
 		return Result{Outcome: v.outcome, Err: err, Delay: v.delay}
-	case errors.Is(context.Cause(&d.ctx), ErrShutdown):
+	case errors.Is(context.Cause(d.ctx), ErrShutdown):
 		return Result{Outcome: Released, Err: err}
 	}
 	return Result{Outcome: Retried, Err: err, Delay: s.delayAfter(d, err)}

@@ -3,7 +3,6 @@ package sqsub
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sqsub/sqsub/internal/queue"
@@ -63,36 +62,10 @@ func (m *removal) Done(_, answered time.Time, err error) {
 	m.s.removed.add(m.d)
 }
 
-// removed is deliveries that were deleted at the first try, which the loop is not
-// told of yet. It is told of all that a request has brought together.
-type removed struct {
-	mu sync.Mutex
-	ds []*delivery
-}
-
-func (r *removed) add(d *delivery) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ds = listed(r.ds, d)
-}
-
-func (r *removed) take() (ds []*delivery) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ds, r.ds = r.ds, nil
-	return ds
-}
-
 // tellRemoved tells the loop what has been deleted.
 func (s *Subscription) tellRemoved() {
-	ds := s.removed.take()
-	if len(ds) == 0 {
-		return
-	}
-	select {
-	case s.events <- settled{ds}:
-	default: // the loop is busy, and the goroutine is needed for other requests
-		s.goroutines.Go(func() { s.events <- settled{ds} })
+	if ds := s.removed.take(); len(ds) > 0 {
+		s.tell(settled{ds})
 	}
 }
 

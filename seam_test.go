@@ -223,6 +223,25 @@ func (c *hostile) ChangeMessageVisibilityBatch(_ context.Context, in *sqs.Change
 	return out, c.err()
 }
 
+// A scribbler changes what it is given, and refuses every batch.
+type scribbler struct{ sqsub.Client }
+
+func (s scribbler) DeleteMessageBatch(_ context.Context, in *sqs.DeleteMessageBatchInput, _ ...func(*sqs.Options)) (*sqs.DeleteMessageBatchOutput, error) {
+	for i := range in.Entries {
+		*in.Entries[i].ReceiptHandle = "scribbled"
+	}
+	return nil, &types.UnsupportedOperation{}
+}
+
+func TestClientChangesItsInput(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(10)
+		f.through(scribbler{f.client}, works(0))
+		f.wait(time.Minute)
+		f.wantHeld()
+	})
+}
+
 // FuzzResponses: whatever a client answers, nothing panics, each delivery has one
 // outcome, and a stop ends with nothing left running.
 func FuzzResponses(f *testing.F) {

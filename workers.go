@@ -2,70 +2,53 @@ package sqsub
 
 import (
 	"sync"
+	"time"
 
 	"github.com/sqsub/sqsub/internal/queue"
 )
 
 // workers run the handlers of what the loop has started, each at once: whenever a
 // delivery waits for its turn, a worker that is about to look for it is runnable. A
-// worker calls the next one before it runs a handler, and goes on with what still
+// worker summons the next one before it runs a handler, and goes on with what still
 // waits when that has returned. So a handler that takes its time delays nobody, and
 // handlers that return at once need one or two goroutines for all that a receive
-// has brought, and tell the loop of it together.
+// has brought.
 type workers struct {
-	mu      sync.Mutex
-	waiting []*delivery
-	called  bool        // a worker is about to look
-	back    []*delivery // their handlers have returned, and the loop is not told yet
+	mu       sync.Mutex
+	waiting  []*delivery
+	summoned bool // a worker is about to look
 }
 
-// add gives the workers a delivery. It reports whether a worker has to be called.
-func (w *workers) add(d *delivery) (call bool) {
+// add gives the workers a delivery. It reports whether one has to be summoned.
+func (w *workers) add(d *delivery) (summon bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = append(w.waiting, d)
-	return w.call()
+	return w.summon()
 }
 
-func (w *workers) call() bool {
-	call := !w.called
-	w.called = true
-	return call
-}
-
-func (w *workers) addReturned(d *delivery) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.back = listed(w.back, d)
-}
-
-// listed appends d to a list that as a rule grows to what a request brings.
-func listed(ds []*delivery, d *delivery) []*delivery {
-	if ds == nil {
-		ds = make([]*delivery, 0, queue.BatchSize)
-	}
-	return append(ds, d)
-}
-
-// next is what a worker does next: run the handler of d, if there is one; but
-// before that call another worker, if call says so, and tell the loop who is back,
-// which is left to that worker if one is called. first says that this one has just
-// been called.
-func (w *workers) next(first bool) (d *delivery, call bool, back []*delivery) {
+// next is the delivery whose handler a worker runs next; nil is none. first says
+// that the worker has just been summoned. If d is not the last that waits, it
+// reports whether another worker has to be summoned.
+func (w *workers) next(first bool) (d *delivery, last, summon bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if first {
-		w.called = false
+		w.summoned = false
 	}
 	if len(w.waiting) > 0 {
 		d = w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]
 	}
-	if len(w.waiting) == 0 || first {
-		back, w.back = w.back, nil
-	}
-	return d, len(w.waiting) > 0 && w.call(), back
+	last = len(w.waiting) == 0
+	return d, last, !last && w.summon()
+}
+
+func (w *workers) summon() bool {
+	summon := !w.summoned
+	w.summoned = true
+	return summon
 }
 
 // work runs handlers until none waits. What is on its stack is there for each
@@ -82,19 +65,61 @@ func (s *Subscription) work() {
 }
 
 func (s *Subscription) nextToRun(first bool) *delivery {
-	d, call, back := s.workers.next(first)
-	if call {
-		s.callWorker()
+	d, last, summon := s.workers.next(first)
+	if summon {
+		s.summonWorker()
 	}
-	if len(back) > 0 {
-		s.events <- returned{back}
+	if last { // else a worker that is runnable comes to this
+		s.tellReturned()
 	}
 	return d
 }
 
-// callWorker needs little stack, since it is on that of a worker that calls
+// summonWorker needs little stack, since it is on that of a worker that summons
 // another.
-func (s *Subscription) callWorker() {
+func (s *Subscription) summonWorker() {
 	s.goroutines.Add(1)
 	go s.worker()
+}
+
+// atOnce is what a handler takes that returns at once. The loop is told of ten such
+// together, so that the slot of none waits for longer than that takes.
+const atOnce = 50 * time.Microsecond
+
+// handlerReturned frees the slot of a handler.
+func (s *Subscription) handlerReturned(d *delivery, took time.Duration) {
+	if n := s.returned.add(d); took >= atOnce || n >= queue.BatchSize {
+		s.tellReturned()
+	}
+}
+
+func (s *Subscription) tellReturned() {
+	if ds := s.returned.take(); len(ds) > 0 {
+		s.tell(returned{ds})
+	}
+}
+
+// A pile is deliveries to which the same has happened, and of which the loop is told
+// together.
+type pile struct {
+	mu sync.Mutex
+	ds []*delivery
+}
+
+// add returns how many there are.
+func (p *pile) add(d *delivery) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ds == nil {
+		p.ds = make([]*delivery, 0, queue.BatchSize)
+	}
+	p.ds = append(p.ds, d)
+	return len(p.ds)
+}
+
+func (p *pile) take() (ds []*delivery) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ds, p.ds = p.ds, nil
+	return ds
 }

@@ -28,8 +28,8 @@ type Call struct {
 }
 
 // A Caller is told how a call went: once, unless the call was withdrawn, and when
-// the request was sent and answered. Done must not block: the other callers of a batch wait for
-// it.
+// the request was sent and answered. Done must not block: the other callers of a
+// batch wait for it.
 type Caller interface {
 	Done(sent, answered time.Time, err error)
 }

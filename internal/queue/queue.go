@@ -266,8 +266,9 @@ type batchCall func(ctx context.Context) (ok []*string, failed []types.BatchResu
 func (q *Queue) sendDeletes(batch []*Call) {
 	q.sendBatch("DeleteMessage", batch, q.sendDelete, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.DeleteMessageBatchRequestEntry, len(batch))
-		for i, c := range batch {
-			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &c.Receipt}
+		receipts := receiptsOf(batch)
+		for i := range batch {
+			entries[i] = types.DeleteMessageBatchRequestEntry{Id: id(i), ReceiptHandle: &receipts[i]}
 		}
 		out, err := q.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -281,15 +282,16 @@ func (q *Queue) sendDeletes(batch []*Call) {
 }
 
 func (q *Queue) sendDelete(ctx context.Context, c *Call) error {
-	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: &c.Receipt}, withoutRetries)
+	_, err := q.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: q.url, ReceiptHandle: aws.String(c.Receipt)}, withoutRetries)
 	return err
 }
 
 func (q *Queue) sendChanges(batch []*Call) {
 	q.sendBatch("ChangeMessageVisibility", batch, q.sendChange, func(ctx context.Context) (ok []*string, _ []types.BatchResultErrorEntry, _ error) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(batch))
+		receipts := receiptsOf(batch)
 		for i, c := range batch {
-			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &c.Receipt, VisibilityTimeout: seconds(c.Timeout)}
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: id(i), ReceiptHandle: &receipts[i], VisibilityTimeout: seconds(c.Timeout)}
 		}
 		out, err := q.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: q.url, Entries: entries}, withoutRetries)
 		if err != nil || out == nil {
@@ -304,7 +306,7 @@ func (q *Queue) sendChanges(batch []*Call) {
 
 func (q *Queue) sendChange(ctx context.Context, c *Call) error {
 	_, err := q.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{
-		QueueUrl: q.url, ReceiptHandle: &c.Receipt, VisibilityTimeout: seconds(c.Timeout),
+		QueueUrl: q.url, ReceiptHandle: aws.String(c.Receipt), VisibilityTimeout: seconds(c.Timeout),
 	}, withoutRetries)
 	return err
 }
@@ -395,6 +397,15 @@ func id(i int) *string { return &ids[i] }
 func position(id *string, n int) (int, bool) {
 	i, err := strconv.Atoi(aws.ToString(id))
 	return i, err == nil && i >= 0 && i < n
+}
+
+// receiptsOf are copies: a client is free to keep what it is given, or to change it.
+func receiptsOf(batch []*Call) []string {
+	receipts := make([]string, len(batch))
+	for i, c := range batch {
+		receipts[i] = c.Receipt
+	}
+	return receipts
 }
 
 func earliest(batch []*Call) time.Time {
