@@ -3,9 +3,9 @@ package queue
 import "sync"
 
 // A pool is the goroutines that are inside the SDK. A call needs some 20 KiB of
-// stack, which a new goroutine would have to grow first and which the collector
-// takes from one that idles. So they stay for other calls, of whatever kind, and
-// the last to become idle is the first to be used.
+// stack, and for a new goroutine to grow that costs more than all that the library
+// does for a message. So they stay for other calls, of whatever kind, and the last to
+// become idle is the first to be used.
 type pool struct {
 	mu     sync.Mutex
 	idle   []chan func()
@@ -13,6 +13,9 @@ type pool struct {
 
 	running sync.WaitGroup
 }
+
+// maxIdle bounds the memory that is kept for calls to come: 32 KiB each.
+const maxIdle = 100
 
 // run runs f on a goroutine of the pool.
 func (p *pool) run(f func()) {
@@ -29,23 +32,36 @@ func (p *pool) run(f func()) {
 
 func (p *pool) work(f func()) {
 	next := make(chan func(), 1) // so that run never waits
-	for ; f != nil; f = <-next {
+	for ; f != nil; f = await(next) {
 		f()
-		if !p.rest(next) {
+		if !p.stays(next) {
 			return
 		}
 	}
 }
 
-// rest makes a goroutine idle. It is false at the end.
-func (p *pool) rest(next chan func()) bool {
+// stays makes a goroutine idle, unless there are enough, or at the end.
+func (p *pool) stays(next chan func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed {
-		p.idle = append(p.idle, next)
+	if p.closed || len(p.idle) == maxIdle {
+		return false
 	}
-	return !p.closed
+	p.idle = append(p.idle, next)
+	return true
 }
+
+// await is what an idle goroutine runs next. Meanwhile more than a quarter of its
+// stack is in use, since the collector takes away half of one that is emptier.
+func await(next chan func()) func() {
+	var used [9 << 10]byte
+	f := <-next
+	touch(&used)
+	return f
+}
+
+//go:noinline
+func touch(*[9 << 10]byte) {}
 
 // close returns when no goroutine is left. What runs is waited for, and may run
 // more until it has returned.

@@ -69,3 +69,26 @@ func TestPoolEnds(t *testing.T) {
 		}
 	})
 }
+
+// What is kept for later is bounded.
+func TestPoolAfterABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p pool
+		for range 3 {
+			ran := make(chan bool, 2*maxIdle)
+			for range 2 * maxIdle {
+				p.run(func() {
+					time.Sleep(time.Second)
+					ran <- true
+				})
+			}
+			time.Sleep(time.Minute)
+			p.mu.Lock()
+			if n := len(ran); n != 2*maxIdle || len(p.idle) != maxIdle {
+				t.Errorf("%d of %d calls ran, %d goroutines stay", n, 2*maxIdle, len(p.idle))
+			}
+			p.mu.Unlock()
+		}
+		p.close()
+	})
+}
