@@ -158,9 +158,8 @@ func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 
 // WithBatchDelay bounds how long a delete, an extension or a retry delay may wait
 // for others to travel with: ten in a batch cost as much as one alone. An extension
-// waits in the time before it is due, never past it; with more than 20,000 slots,
-// which may be due at once, it may leave up to 5 µs earlier for each of them, if that
-// is more. d is not negative; zero makes every call a single one. Defaults to 100 ms.
+// waits in the time before it is due, never past it; with more than 10,000 slots,
+// which may be due at once, it may leave up to 10 µs earlier for each of them. d is not negative; zero makes every call a single one. Defaults to 100 ms.
 func WithBatchDelay(d time.Duration) Option {
 	return func(c *config) { c.batchDelay = d }
 }

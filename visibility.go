@@ -17,7 +17,7 @@ const (
 const (
 	// crowding is how much earlier an extension may leave for each slot, and crowd
 	// how many slots count at most: SQS has no more messages in flight (R14, R15).
-	crowding = 5 * time.Microsecond
+	crowding = 10 * time.Microsecond
 	crowd    = 120_000
 )
 
