@@ -85,7 +85,7 @@ type Subscription struct {
 	worker     func()         // work, made once
 	returned   pile           // their handlers have
 	removed    pile           // they were deleted at the first try
-	goroutines sync.WaitGroup // all that it starts but the loop
+	goroutines sync.WaitGroup // all that it starts but the loop and the calls of queue
 	done       chan struct{}
 	err        error // valid when done is closed
 
