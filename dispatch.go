@@ -169,7 +169,7 @@ func (s *Subscription) tell(e event) {
 		s.goroutines.Go(func() {
 			select {
 			case s.events <- e:
-			case <-s.looped: // it had heard enough to end
+			case <-s.looped: // it has ended, and needs to know no more
 			}
 		})
 	}
@@ -293,7 +293,7 @@ func (l *dispatcher) keep(d *delivery) {
 	l.held = append(l.held, d)
 }
 
-// forget takes a delivery out of held, once.
+// forget takes a delivery out of held. It must be called once for each.
 func (l *dispatcher) forget(d *delivery) {
 	end := len(l.held) - 1
 	last := l.held[end]

@@ -18,10 +18,10 @@ import (
 type extender struct {
 	s    *Subscription
 	d    *delivery
-	lead time.Duration // how long an extension may wait for company
-	call *queue.Call   // the extension that is under way; nil = there was none yet
+	call *queue.Call // the extension that is under way; nil = there was none yet
 
-	mu        sync.Mutex // guards the following
+	mu        sync.Mutex    // guards the following
+	lead      time.Duration // how long before it is due an extension may leave; as far as is known when the timer is set
 	hold      hold
 	timer     *time.Timer // fires when there is something to do; nil = there is no hold
 	calling   bool        // an extension is under way
@@ -47,10 +47,17 @@ const (
 	retryMax  = 30 * time.Second
 )
 
+// leadAtMost is the lead if all slots are in use. The timer is set by that, and asks
+// for what is in hand when it fires.
+func (c *config) leadAtMost(timeout time.Duration) time.Duration {
+	slots := min(c.concurrency, crowd) + min(c.prefetch, crowd) // either may be as large as an int can be
+	return lead(timeout, c.batchDelay, slots)
+}
+
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
-	e.lead = lead(h.timeout, s.batchDelay, s.concurrency, s.prefetch)
+	e.lead = s.leadAtMost(h.timeout)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
 	}
@@ -87,7 +94,7 @@ func (e *extender) next() time.Time {
 // leaveBy is until when an extension that begins now may wait for company.
 func (e *extender) leaveBy(now time.Time) time.Time {
 	if e.tries > 0 {
-		return now.Add(min(e.lead, e.hold.end().Sub(now)/10))
+		return now.Add(min(e.s.batchDelay, e.hold.end().Sub(now)/10))
 	}
 	return later(now, e.due())
 }
@@ -128,7 +135,8 @@ func (e *extender) proceed() (lost error) {
 		e.telling++
 		return e.lose(e.expiry())
 	}
-	if !now.Before(e.next()) { // else it was put off when the timer had fired
+	e.lead = lead(e.hold.timeout, e.s.batchDelay, int(e.s.stats.inFlight.Load()))
+	if !now.Before(e.next()) { // else it was put off when the timer had fired, or less is in hand than may be
 		leaveBy := e.leaveBy(now)
 		ask := e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
 		if ask > 0 {
@@ -194,6 +202,7 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 		return false, e.lose(overdue(errors.New("an extension was answered too late")))
 	case err == nil:
 		e.hold = e.hold.extended(sent, e.call.Timeout)
+		e.lead = e.s.leadAtMost(e.hold.timeout)
 		e.failure, e.tries = nil, 0
 		last = !e.warned && e.hold.ask(e.due()) == 0
 		e.warned = e.warned || last

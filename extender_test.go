@@ -880,3 +880,45 @@ func TestInvalidExtensionIsNotRepeated(t *testing.T) {
 		f.wantHeld()
 	})
 }
+
+// Slots that are free change nothing: an extension leaves with the company that it
+// finds, and a failed one is tried again soon.
+func TestManySlots(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(10)
+		f.Inject(func(c sqstest.Call) (fault sqstest.Fault) {
+			if strings.HasPrefix(c.Op, changeOp) && c.At.Sub(f.start) <= 15*time.Second {
+				fault.Code = "InternalError"
+			}
+			return fault
+		})
+		f.subscribe(works(20*time.Second), sqsub.WithConcurrency(120_000))
+		f.wait(time.Minute)
+		changes := f.calls(changeOp + "Batch")
+		if len(changes) < 2 {
+			f.Fatalf("%d changes", len(changes))
+		}
+		first, second := changes[0].At.Sub(f.start), changes[1].At.Sub(f.start)
+		if first < 14900*time.Millisecond || first > 15*time.Second || second > first+300*time.Millisecond {
+			f.Errorf("an extension left at %v, and again at %v", first, second)
+		}
+	})
+}
+
+// What is received at once is due at once. With much in hand extensions leave a
+// little earlier, so that all of them leave in time.
+func TestMuchInHand(t *testing.T) {
+	const n = 12_000
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(n)
+		f.subscribe(works(time.Until(f.start.Add(20*time.Second))), sqsub.WithConcurrency(n))
+		f.wait(time.Minute)
+		left := f.extended()
+		if len(left) != n {
+			f.Fatalf("%d extensions, want %d", len(left), n)
+		}
+		if first, last := slices.Min(left), slices.Max(left); first < 14880*time.Millisecond || last > 14880*time.Millisecond {
+			f.Errorf("extensions left from %v to %v", first, last)
+		}
+	})
+}

@@ -299,19 +299,21 @@ func TestBusyLoopLosesNothing(t *testing.T) {
 // A hook that takes its time while a response is taken in delays no extension.
 func TestSlowReceivedHook(t *testing.T) {
 	for _, visibility := range []time.Duration{time.Second, 2 * time.Second, 10 * time.Second} {
-		bubble(t, "q", func(f *fixture) {
-			f.sendMany(10)
-			hooks := f.hooks()
-			received := hooks.Received
-			hooks.Received = func(d *sqsub.Delivery) {
-				received(d)
-				time.Sleep(visibility / 10)
-			}
-			sub := f.subscribe(works(30*time.Second), sqsub.WithVisibility(visibility), sqsub.WithHooks(hooks))
-			f.wait(40 * time.Second)
-			if n := sub.Stats().VisibilityLost; n > 0 {
-				f.Errorf("%d of 10 were lost", n)
-			}
+		t.Run(visibility.String(), func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.sendMany(10)
+				hooks := f.hooks()
+				received := hooks.Received
+				hooks.Received = func(d *sqsub.Delivery) {
+					received(d)
+					time.Sleep(visibility / 10)
+				}
+				sub := f.subscribe(works(30*time.Second), sqsub.WithVisibility(visibility), sqsub.WithHooks(hooks))
+				f.wait(40 * time.Second)
+				if n := sub.Stats().VisibilityLost; n > 0 {
+					f.Errorf("%d of 10 were lost", n)
+				}
+			})
 		})
 	}
 }

@@ -158,8 +158,10 @@ func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 
 // WithBatchDelay bounds how long a delete, an extension or a retry delay may wait
 // for others to travel with: ten in a batch cost as much as one alone. An extension
-// waits in the time before it is due, never past it; with more than 10,000 slots,
-// which may be due at once, it may leave up to 10 µs earlier for each of them. d is not negative; zero makes every call a single one. Defaults to 100 ms.
+// waits in the time before it is due, never past it. With more than 10,000 deliveries
+// in hand, which may all be due at once, it leaves up to 10 µs earlier for each of
+// them, but never by more than 1.2 s or a tenth of the timeout. d is not negative;
+// zero makes every call a single one. Defaults to 100 ms.
 func WithBatchDelay(d time.Duration) Option {
 	return func(c *config) { c.batchDelay = d }
 }

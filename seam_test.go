@@ -233,11 +233,23 @@ func (s scribbler) DeleteMessageBatch(_ context.Context, in *sqs.DeleteMessageBa
 	return nil, &types.UnsupportedOperation{}
 }
 
+func (s scribbler) ChangeMessageVisibilityBatch(_ context.Context, in *sqs.ChangeMessageVisibilityBatchInput, _ ...func(*sqs.Options)) (*sqs.ChangeMessageVisibilityBatchOutput, error) {
+	for i := range in.Entries {
+		*in.Entries[i].ReceiptHandle = "scribbled"
+	}
+	return nil, &types.UnsupportedOperation{}
+}
+
 func TestClientChangesItsInput(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.sendMany(10)
-		f.through(scribbler{f.client}, works(0))
+		f.through(scribbler{f.client}, works(20*time.Second)) // extended once
 		f.wait(time.Minute)
+		for _, r := range f.Results() {
+			if r.Outcome != sqsub.Deleted || r.Late {
+				f.Errorf("result %+v", r)
+			}
+		}
 		f.wantHeld()
 	})
 }

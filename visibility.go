@@ -15,8 +15,8 @@ const (
 )
 
 const (
-	// crowding is how much earlier an extension may leave for each slot, and crowd
-	// how many slots count at most: SQS has no more messages in flight (R14, R15).
+	// crowding is how much earlier an extension may leave for each delivery in hand,
+	// and crowd how many count: SQS has no more messages in flight (R14, R15).
 	crowding = 10 * time.Microsecond
 	crowd    = 120_000
 )
@@ -114,15 +114,14 @@ func (h hold) clip(t time.Time, d time.Duration) time.Duration {
 	return min(ceilSeconds(min(d, most)), most)
 }
 
-// lead is how long before its half an extension may leave, to find company. With
-// many slots it is also to be sent in time when all of them are due at once, as their
-// messages were received at once. It is never more than a tenth of the timeout.
-func lead(timeout, batchDelay time.Duration, concurrency, prefetch int) time.Duration {
+// lead is how long before its half an extension may leave, to find company; and if
+// much is in hand, to be sent in time when all of that is due at once, as it was
+// received at once. It is never more than a tenth of the timeout.
+func lead(timeout, batchDelay time.Duration, inHand int) time.Duration {
 	if batchDelay == 0 {
 		return 0
 	}
-	slots := min(crowd, min(crowd, concurrency)+min(crowd, prefetch)) // either may be as large as an int can be
-	return min(max(batchDelay, time.Duration(slots)*crowding), timeout/10)
+	return min(max(batchDelay, time.Duration(min(inHand, crowd))*crowding), timeout/10)
 }
 
 // passed reports whether t has come. It asks the monotonic and the wall

@@ -221,29 +221,28 @@ func TestArrived(t *testing.T) {
 }
 
 func TestLead(t *testing.T) {
-	const most = math.MaxInt
 	for _, c := range []struct {
-		timeout, batchDelay   time.Duration
-		concurrency, prefetch int
-		want                  time.Duration
+		timeout, batchDelay time.Duration
+		inHand              int
+		want                time.Duration
 	}{
-		{30 * s, 100 * time.Millisecond, 10, 0, 100 * time.Millisecond},
-		{1 * s, 100 * time.Millisecond, 10, 0, 100 * time.Millisecond},
-		{1 * s, 101 * time.Millisecond, 10, 0, 100 * time.Millisecond},
-		{30 * s, 5 * s, 10, 0, 3 * s},
-		{30 * s, 100 * time.Millisecond, 10_000, 0, 100 * time.Millisecond},
-		{30 * s, 100 * time.Millisecond, 10_000, 1, 100_010 * time.Microsecond},
-		{30 * s, 100 * time.Millisecond, 120_000, 0, 1200 * time.Millisecond},
-		{30 * s, 100 * time.Millisecond, 120_001, 0, 1200 * time.Millisecond},
-		{30 * s, 100 * time.Millisecond, most, most, 1200 * time.Millisecond},
-		{30 * s, 2 * s, 120_000, 0, 2 * s},
-		{5 * s, 100 * time.Millisecond, 120_000, 0, 500 * time.Millisecond},
-		{30 * s, 0, 120_000, 0, 0},
-		{0, 100 * time.Millisecond, 10, 0, 0},
+		{30 * s, 100 * time.Millisecond, 10, 100 * time.Millisecond},
+		{1 * s, 100 * time.Millisecond, 10, 100 * time.Millisecond},
+		{1 * s, 101 * time.Millisecond, 10, 100 * time.Millisecond},
+		{30 * s, 5 * s, 10, 3 * s},
+		{30 * s, 100 * time.Millisecond, 10_000, 100 * time.Millisecond},
+		{30 * s, 100 * time.Millisecond, 10_001, 100_010 * time.Microsecond},
+		{30 * s, 100 * time.Millisecond, 120_000, 1200 * time.Millisecond},
+		{30 * s, 100 * time.Millisecond, 120_001, 1200 * time.Millisecond},
+		{30 * s, 100 * time.Millisecond, math.MaxInt, 1200 * time.Millisecond},
+		{30 * s, 2 * s, 120_000, 2 * s},
+		{5 * s, 100 * time.Millisecond, 120_000, 500 * time.Millisecond},
+		{30 * s, 0, 120_000, 0},
+		{0, 100 * time.Millisecond, 10, 0},
 	} {
-		if got := lead(c.timeout, c.batchDelay, c.concurrency, c.prefetch); got != c.want {
-			t.Errorf("with a timeout of %v, a batch delay of %v and %d slots and %d places an extension may leave %v early, want %v",
-				c.timeout, c.batchDelay, c.concurrency, c.prefetch, got, c.want)
+		if got := lead(c.timeout, c.batchDelay, c.inHand); got != c.want {
+			t.Errorf("with a timeout of %v, a batch delay of %v and %d in hand an extension may leave %v early, want %v",
+				c.timeout, c.batchDelay, c.inHand, got, c.want)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 type workers struct {
 	mu       sync.Mutex
 	waiting  []*delivery
-	summoned bool // a worker is about to look
+	summoned bool // a worker is about to look; it is whenever something waits
 }
 
 // add gives the workers a delivery. It reports whether one has to be summoned.
@@ -24,31 +24,27 @@ func (w *workers) add(d *delivery) (summon bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting = append(w.waiting, d)
-	return w.summon()
+	summon = !w.summoned
+	w.summoned = true
+	return summon
 }
 
-// next is the delivery whose handler a worker runs next; nil is none. first says
-// that the worker has just been summoned. If d is not the last that waits, it
-// reports whether another worker has to be summoned.
+// next is the delivery whose handler a worker runs next, nil if there is none, and
+// whether it is the last that waits. first says that the worker has just been
+// summoned: if more wait, it has to summon the next.
 func (w *workers) next(first bool) (d *delivery, last, summon bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if first {
-		w.summoned = false
-	}
 	if len(w.waiting) > 0 {
 		d = w.waiting[0]
 		w.waiting[0] = nil
 		w.waiting = w.waiting[1:]
 	}
 	last = len(w.waiting) == 0
-	return d, last, !last && w.summon()
-}
-
-func (w *workers) summon() bool {
-	summon := !w.summoned
-	w.summoned = true
-	return summon
+	if first {
+		w.summoned = !last
+	}
+	return d, last, first && !last
 }
 
 // work runs handlers until none waits. What is on its stack is there for each
@@ -83,7 +79,7 @@ func (s *Subscription) summonWorker() {
 }
 
 // atOnce is what a handler takes that returns at once. The loop is told of ten such
-// together, so that the slot of none waits for longer than that takes.
+// together: a slot is free half a millisecond later, or when the next worker runs.
 const atOnce = 50 * time.Microsecond
 
 // handlerReturned frees the slot of a handler.

@@ -1,9 +1,12 @@
 package queue
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
 // A pool is the goroutines that are inside the SDK. A call needs some 20 KiB of
-// stack, and for a new goroutine to grow that costs more than all that the library
+// stack, and growing it costs a new goroutine more than all else that the library
 // does for a message. So they stay for other calls, of whatever kind, and the last to
 // become idle is the first to be used.
 type pool struct {
@@ -51,17 +54,15 @@ func (p *pool) stays(next chan func()) bool {
 	return true
 }
 
-// await is what an idle goroutine runs next. Meanwhile more than a quarter of its
-// stack is in use, since the collector takes away half of one that is emptier.
+// await waits for what an idle goroutine is to run next. Meanwhile more than a
+// quarter of 32 KiB is in use: of a stack that is emptier the collector takes half
+// away.
 func await(next chan func()) func() {
 	var used [9 << 10]byte
 	f := <-next
-	touch(&used)
+	runtime.KeepAlive(&used)
 	return f
 }
-
-//go:noinline
-func touch(*[9 << 10]byte) {}
 
 // close returns when no goroutine is left. What runs is waited for, and may run
 // more until it has returned.

@@ -399,7 +399,8 @@ func position(id *string, n int) (int, bool) {
 	return i, err == nil && i >= 0 && i < n
 }
 
-// receiptsOf are copies: a client is free to keep what it is given, or to change it.
+// receiptsOf are copies, whatever a client does to them: a batch that is refused is
+// sent again one by one.
 func receiptsOf(batch []*Call) []string {
 	receipts := make([]string, len(batch))
 	for i, c := range batch {

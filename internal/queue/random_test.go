@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// An order is a call of TestRandomCalls and what has become of it.
-type order struct {
+// A tracked call is one of TestRandomCalls and what has become of it.
+type tracked struct {
 	call      Call
 	begun     time.Time
 	sent      []time.Time
@@ -29,16 +29,16 @@ func TestRandomCalls(t *testing.T) {
 			}()
 			r := rand.New(rand.NewPCG(seed, 0))
 			var (
-				mu     sync.Mutex
-				orders = map[*Call]*order{}
-				began  []*order
-				p      pool
+				mu    sync.Mutex
+				calls = map[*Call]*tracked{}
+				began []*tracked
+				p     pool
 			)
 			latency := time.Duration(r.IntN(3)) * 10 * time.Millisecond
 			b := newBatcher([]int{1, 4, 10}[r.IntN(3)], func(batch []*Call) {
 				mu.Lock()
 				for _, c := range batch {
-					orders[c].sent = append(orders[c].sent, time.Now())
+					calls[c].sent = append(calls[c].sent, time.Now())
 				}
 				mu.Unlock()
 				time.Sleep(latency)
@@ -49,7 +49,7 @@ func TestRandomCalls(t *testing.T) {
 			for range 20 + r.IntN(60) {
 				switch n := r.IntN(20); {
 				case n < 12:
-					o := &order{begun: time.Now()}
+					o := &tracked{begun: time.Now()}
 					o.call.Caller = callerFunc(func() {
 						mu.Lock()
 						defer mu.Unlock()
@@ -57,7 +57,7 @@ func TestRandomCalls(t *testing.T) {
 					})
 					began = append(began, o)
 					mu.Lock()
-					orders[&o.call] = o
+					calls[&o.call] = o
 					mu.Unlock()
 					b.begin(&o.call, Deadline{LeaveBy: time.Now().Add(time.Duration(r.IntN(8)) * 25 * time.Millisecond), Limit: time.Hour})
 				case n < 16 && len(began) > 0:
