@@ -50,9 +50,9 @@ var _ Client = (*sqs.Client)(nil)
 //
 // ctx has the values of Subscribe's context but not its cancellation. It ends
 // early if the message may be with another consumer ([ErrVisibilityLost],
-// [ErrHoldLimit]) or a stop ran out of time ([ErrShutdown]); [context.Cause]
-// tells which. Its deadline is the end of SQS's 12 hours, or of [WithMaxHold]; it
-// ends up to a quarter of a second before that.
+// [ErrHoldLimit]) or a stop waits no longer ([ErrShutdown]); [context.Cause]
+// tells which. Its deadline is 5 s before the end of SQS's 12 hours, or the end of
+// [WithMaxHold]; it is cancelled up to a quarter of a second before that.
 // A cancelled handler keeps its hold, if there still is one, until it returns.
 type Handler func(ctx context.Context, d *Delivery) error
 

@@ -18,8 +18,8 @@
 // longer, the subscription extends the timeout, each time half of it has
 // passed, so that a timeout of a minute does for a handler of an hour. The
 // timeout is then only what a crash costs: how long a message stays hidden
-// whose consumer is gone. A handler that returns within the first half costs no
-// extra request.
+// whose consumer is gone. A handler that returns within the first half, less the
+// time of [WithBatchDelay], costs no extra request.
 //
 // SQS hides a message for 12 hours after a receive at most. Then, or when no
 // extension succeeds in time, another consumer may get the message, and the

@@ -20,8 +20,8 @@ var (
 	// long as [WithMaxHold] says. It also is an [ErrVisibilityLost].
 	ErrHoldLimit = fmt.Errorf("%w: held for as long as it may be", ErrVisibilityLost)
 
-	// ErrShutdown is the cause of a handler's context when a stop ran out of
-	// time: see [Subscription.Shutdown]. Its message is still held.
+	// ErrShutdown is the cause of a handler's context when a stop waits no longer,
+	// or at once by [Subscription.Close]. Its message is still held.
 	ErrShutdown = errors.New("sqsub: shutting down")
 )
 

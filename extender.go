@@ -20,8 +20,7 @@ type extender struct {
 	d    *delivery
 	call *queue.Call // the extension that is under way; nil = there was none yet
 
-	mu        sync.Mutex    // guards the following
-	lead      time.Duration // how long before it is due an extension may leave; as far as is known when the timer is set
+	mu        sync.Mutex // guards the following
 	hold      hold
 	timer     *time.Timer // fires when there is something to do; nil = there is no hold
 	calling   bool        // an extension is under way
@@ -47,24 +46,28 @@ const (
 	retryMax  = 30 * time.Second
 )
 
-// leadAtMost is the lead if all slots are in use. The timer is set by that, and asks
-// for what is in hand when it fires.
-func (c *config) leadAtMost(timeout time.Duration) time.Duration {
-	slots := min(c.concurrency, crowd) + min(c.prefetch, crowd) // either may be as large as an int can be
-	return lead(timeout, c.batchDelay, slots)
+// leadAtMost is how long before it is due an extension may leave if all slots are in
+// use. The timer is set by that, and asks what is in hand when it fires.
+func (e *extender) leadAtMost() time.Duration {
+	slots := min(e.s.concurrency, crowd) + min(e.s.prefetch, crowd) // either may be as large as an int can be
+	return lead(e.hold.timeout, e.s.batchDelay, slots)
+}
+
+// leadNow goes by what is in hand, as the loop last told.
+func (e *extender) leadNow() time.Duration {
+	return lead(e.hold.timeout, e.s.batchDelay, int(e.s.stats.inFlight.Load()))
 }
 
 // start begins to keep the hold h on d.
 func (e *extender) start(s *Subscription, d *delivery, h hold) {
 	e.s, e.d, e.hold = s, d, h
-	e.lead = s.leadAtMost(h.timeout)
 	if h.timeout == 0 {
 		return // SQS hides nothing: there is no hold to keep or to lose
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.goroutines.Add(1)
-	e.timer = time.AfterFunc(time.Until(e.next()), e.wake)
+	e.timer = time.AfterFunc(time.Until(e.next(e.leadAtMost())), e.wake)
 }
 
 // due is when the next extension has to leave. After the handler has returned,
@@ -80,14 +83,14 @@ func (e *extender) due() time.Time {
 
 // next is when there is something to do: to extend, in time for company; or, if
 // that is under way or nothing can lengthen the hold, to find it lost at its end.
-func (e *extender) next() time.Time {
+func (e *extender) next(lead time.Duration) time.Time {
 	switch due := e.due(); {
 	case e.calling, e.hopeless != nil, e.hold.ask(due) == 0:
 		return e.hold.end()
 	case e.tries > 0:
-		return later(e.again, due.Add(-e.lead))
+		return later(e.again, due.Add(-lead))
 	default:
-		return due.Add(-e.lead)
+		return due.Add(-lead)
 	}
 }
 
@@ -100,11 +103,11 @@ func (e *extender) leaveBy(now time.Time) time.Time {
 }
 
 // arm sets the timer to what is next. The caller holds the lock.
-func (e *extender) arm() {
+func (e *extender) arm(lead time.Duration) {
 	if !e.timer.Stop() {
 		e.s.goroutines.Add(1)
 	}
-	e.timer.Reset(time.Until(e.next()))
+	e.timer.Reset(time.Until(e.next(lead)))
 }
 
 func (e *extender) disarm() {
@@ -135,8 +138,8 @@ func (e *extender) proceed() (lost error) {
 		e.telling++
 		return e.lose(e.expiry())
 	}
-	e.lead = lead(e.hold.timeout, e.s.batchDelay, int(e.s.stats.inFlight.Load()))
-	if !now.Before(e.next()) { // else it was put off when the timer had fired, or less is in hand than may be
+	lead := e.leadNow()
+	if !now.Before(e.next(lead)) { // else it was put off when the timer had fired, or less is in hand than may be
 		leaveBy := e.leaveBy(now)
 		ask := e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
 		if ask > 0 {
@@ -147,7 +150,7 @@ func (e *extender) proceed() (lost error) {
 			e.hopeless = ErrHoldLimit
 		}
 	}
-	e.arm()
+	e.arm(lead)
 	return nil
 }
 
@@ -202,7 +205,6 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 		return false, e.lose(overdue(errors.New("an extension was answered too late")))
 	case err == nil:
 		e.hold = e.hold.extended(sent, e.call.Timeout)
-		e.lead = e.s.leadAtMost(e.hold.timeout)
 		e.failure, e.tries = nil, 0
 		last = !e.warned && e.hold.ask(e.due()) == 0
 		e.warned = e.warned || last
@@ -225,7 +227,7 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 		e.tries++
 	}
 	if !e.stopped {
-		e.arm()
+		e.arm(e.leadAtMost())
 	}
 	return last, nil
 }
@@ -273,7 +275,7 @@ func (e *extender) yield(now time.Time) {
 		return // it is not due before that anyway
 	}
 	e.failure, e.tries = nil, 0
-	e.arm()
+	e.arm(e.leadAtMost())
 }
 
 // stop ends the extender. It returns when no extension is under way any more,

@@ -908,17 +908,38 @@ func TestManySlots(t *testing.T) {
 // What is received at once is due at once. With much in hand extensions leave a
 // little earlier, so that all of them leave in time.
 func TestMuchInHand(t *testing.T) {
-	const n = 12_000
+	const n = 1000 // 10 ms
 	bubble(t, "q", func(f *fixture) {
 		f.sendMany(n)
-		f.subscribe(works(time.Until(f.start.Add(20*time.Second))), sqsub.WithConcurrency(n))
+		f.subscribe(works(20*time.Second), sqsub.WithConcurrency(n), sqsub.WithBatchDelay(time.Millisecond))
 		f.wait(time.Minute)
 		left := f.extended()
 		if len(left) != n {
 			f.Fatalf("%d extensions, want %d", len(left), n)
 		}
-		if first, last := slices.Min(left), slices.Max(left); first < 14880*time.Millisecond || last > 14880*time.Millisecond {
-			f.Errorf("extensions left from %v to %v", first, last)
+		if first, last := slices.Min(left), slices.Max(left); first != 14990*time.Millisecond || last != first {
+			f.Errorf("extensions left from %v to %v, want 14.99s", first, last)
 		}
+	})
+}
+
+// What is in hand is asked for each extension anew.
+func TestMuchComesInHand(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(10)
+		f.subscribe(works(40*time.Second), sqsub.WithConcurrency(10_000), sqsub.WithBatchDelay(time.Millisecond))
+		f.wait(20 * time.Second)
+		f.sendMany(990)
+		f.wait(34 * time.Second)
+		left := f.extended()
+		if len(left) < 20 {
+			f.Fatalf("%d extensions", len(left))
+		}
+		for i, want := range []time.Duration{14999 * time.Millisecond, 29989 * time.Millisecond} {
+			if first, last := slices.Min(left[10*i:10*i+10]), slices.Max(left[10*i:10*i+10]); first != want || last != want {
+				f.Errorf("extensions left from %v to %v, want %v", first, last, want)
+			}
+		}
+		f.wait(time.Minute)
 	})
 }

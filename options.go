@@ -130,8 +130,8 @@ func WithConcurrency(n int) Option {
 }
 
 // WithPrefetch sets how many deliveries (in a FIFO queue, groups) are held
-// ready beyond those that run, so that no handler waits for a receive: with ten or
-// more, receives come full besides. They are extended like the rest, and released
+// ready beyond those that run, so that no handler waits for a receive: with twenty
+// or more, receives come full besides. They are extended like the rest, and released
 // at a stop. Defaults to 0. Whatever n is, an answer that comes later than a second
 // after the wait time may bring up to ten more, since the next receive does not
 // wait for one that seems lost.
@@ -158,9 +158,9 @@ func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 
 // WithBatchDelay bounds how long a delete, an extension or a retry delay may wait
 // for others to travel with: ten in a batch cost as much as one alone. An extension
-// waits in the time before it is due, never past it. With more than 10,000 deliveries
-// in hand, which may all be due at once, it leaves up to 10 µs earlier for each of
-// them, but never by more than 1.2 s or a tenth of the timeout. d is not negative;
+// waits in the time before it is due, never past it, and for a tenth of the timeout at
+// most. Where 10 µs for each delivery in hand, up to 1.2 s, is more than d, it may leave
+// as much before it is due, since all of them may be due at once. d is not negative;
 // zero makes every call a single one. Defaults to 100 ms.
 func WithBatchDelay(d time.Duration) Option {
 	return func(c *config) { c.batchDelay = d }

@@ -80,7 +80,7 @@ func (l *dispatcher) cancelAll() {
 		}
 	}
 	if unfinished > 0 {
-		l.log.Warn("the stop ran out of time: handlers are cancelled", "handlers", unfinished)
+		l.log.Warn("the stop waits no longer: handlers are cancelled", "handlers", unfinished)
 	}
 }
 
