@@ -39,7 +39,7 @@ var dialects = map[string]dialect{
 		},
 	},
 	"moto": { // 5.2.1
-		timeout: 4 * time.Second, parallel: 8, // it answers some 30 calls a second
+		timeout: 4 * time.Second, parallel: 4, // it answers some 30 calls a second, on a slow machine less
 		deviations: map[string]string{
 			"TestVisibilityLost/fifo": "a FIFO queue takes a delete after the timeout has lapsed",
 			"TestGroupsInParallel":    "a long poll on a group that is held keeps it too busy for others",
