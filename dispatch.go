@@ -60,32 +60,6 @@ type dispatcher struct {
 	ended, drained, aborted <-chan struct{}
 }
 
-// An event is what the loop is told: a returned, a failed, a settled, a loss, a
-// noShow, a pollResult or an inspection.
-type event any
-
-type (
-	returned struct{ ds []*delivery } // their handlers have returned, and they are going to be deleted or left alone
-	settled  struct{ ds []*delivery } // they have their outcomes, and the loop need not have heard of the return before
-	loss     struct{ d *delivery }    // its visibility was lost
-
-	failed struct { // its handler has returned, and it is to be handed back
-		d     *delivery
-		last  bool             // SQS will not deliver it again
-		after chan<- aftermath // what has to be handed back with it
-	}
-
-	noShow struct{ p *parking } // an awaited message has not come
-
-	inspection chan []Held // somebody asks what is in hand
-
-	// An aftermath is what else a failure concerns.
-	aftermath struct {
-		followers  []*delivery // of its group, in order: hand them back too
-		superseded bool        // a newer delivery of the same message is here: leave the message to it
-	}
-)
-
 // eventBurst is how many events the loop takes in before it looks what can be
 // started: much happens at once when handlers are quick.
 const eventBurst = 64
@@ -134,45 +108,6 @@ func (s *Subscription) loop(ctx context.Context) error {
 		}
 	}
 	return l.receiver.fatal
-}
-
-func (l *dispatcher) take(e event) {
-	switch e := e.(type) {
-	case returned:
-		for _, d := range e.ds {
-			l.takeReturn(d)
-		}
-	case failed:
-		e.after <- l.fail(e.d, e.last)
-		l.takeReturn(e.d)
-	case settled:
-		for _, d := range e.ds {
-			l.takeSettlement(d)
-		}
-	case pollResult:
-		l.takePoll(e)
-	case loss:
-		l.takeLoss(e.d)
-	case noShow:
-		l.takeNoShow(e.p)
-	case inspection:
-		e <- l.inventory()
-	}
-}
-
-// tell tells the loop without waiting for it: a hook may hold it up, which must not
-// keep a worker from the next handler, nor other requests from being sent.
-func (s *Subscription) tell(e event) {
-	select {
-	case s.events <- e:
-	default:
-		s.goroutines.Go(func() {
-			select {
-			case s.events <- e:
-			case <-s.looped: // it has ended, and needs to know no more
-			}
-		})
-	}
 }
 
 // publish sets the gauges of Stats.

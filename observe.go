@@ -13,9 +13,9 @@ func (d *delivery) attrs(more ...any) []any {
 	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
 }
 
-// called takes note of how a settling request went, after its callers have been told,
-// and tells the loop what it has deleted. That a message is gone is told where it matters, and
-// says that the call works.
+// called takes note of how a settling request went, after its callers have been
+// told, and tells the loop what it has deleted. That a message is gone is told where
+// it matters, and says that the call works.
 func (s *Subscription) called(op string, err error) {
 	s.tellRemoved()
 	calls := &s.changes
