@@ -75,9 +75,25 @@ func newQueue(t *testing.T, kind string, attributes ...string) *queue {
 	}
 	skipDeviation(t)
 	t.Parallel()
+	if dialects[server].fifoAlone {
+		alone(t, kind == fifo)
+	}
 	q := &queue{T: t, kind: kind, results: make(chan result, 1000)}
 	q.name, q.url = create(t, kind, attributes...)
 	return q
+}
+
+var running sync.RWMutex // locked by each test: for writing, if it has to be alone
+
+// alone waits until no other test is under way, or if this need not be alone, none that must.
+func alone(t *testing.T, must bool) {
+	if must {
+		running.Lock()
+		t.Cleanup(running.Unlock)
+	} else {
+		running.RLock()
+		t.Cleanup(running.RUnlock)
+	}
 }
 
 func create(t *testing.T, kind string, attributes ...string) (name, url string) {
