@@ -62,6 +62,7 @@ type receiver struct {
 	hurried  int           // in a row: empty, and long before the wait time was over
 	cutOff   time.Duration // after which the last receive timed out; zero = it did not
 	waitTime time.Duration
+	aborted  bool // a receive, and that was told
 	fatal    error
 }
 
@@ -256,10 +257,15 @@ func (r *receiver) failed(res pollResult, took time.Duration) {
 	r.s.receives.failed(r.s.log, res.Err)
 }
 
-// abandoned tells that an open receive of a stop did not end by itself.
+// abandoned counts an open receive that did not end by itself when the subscription
+// was stopped, and tells of the first.
 func (r *receiver) abandoned() {
 	r.s.stats.receivesAbandoned.Add(1)
-	r.s.log.Warn("an open receive was aborted: messages that SQS hands to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
+	if r.aborted {
+		return
+	}
+	r.aborted = true
+	r.s.log.Warn("a receive was aborted by the stop: messages that SQS hands to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
 }
 
 func closed(c <-chan struct{}) bool {

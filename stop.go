@@ -52,6 +52,7 @@ func (l *dispatcher) stop() {
 			l.freeSlot(ln)
 		}
 	}
+	l.log.Debug("stopping", "handlers", l.running, "unstarted", len(unstarted), "receives", len(l.receiver.open))
 	l.release(unstarted)
 	if l.drainTimeout > 0 {
 		l.drainTimer.Reset(l.drainTimeout)

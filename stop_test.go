@@ -434,11 +434,32 @@ func TestCloseTellsOfTheAbortedPoll(t *testing.T) {
 		f.StrandAbandonedPolls = true
 		sub, wantEnd := s.at(5*time.Second, works(0), sqsub.WithVisibility(time.Minute))
 		wantEnd(5 * time.Second)
+		if len(f.logged("level=DEBUG", "stopping", "handlers=0", "unstarted=0", "receives=1")) != 1 {
+			t.Errorf("logged %q", f.logged("stopping"))
+		}
 		if st := sub.Stats(); st.ReceivesAbandoned != 1 || st.ReceiveFailures != 0 { // B198
 			t.Errorf("%d abandoned, %d failures", st.ReceivesAbandoned, st.ReceiveFailures)
 		}
 		if len(f.logged("level=WARN", "receive was aborted", "timeout=1m0s")) != 1 {
 			t.Errorf("logged %q", f.loud())
+		}
+	})
+}
+
+// B149: a state is told once, not each receive.
+func TestCloseTellsOnceOfManyAbortedPolls(t *testing.T) {
+	stopped(t, "q", []stopping{closing}, func(f *fixture, s stopCase) {
+		for i := range 100 {
+			f.send(fmt.Sprint(i))
+		}
+		f.Inject(on(receiveOp, func(int) sqstest.Fault { return sqstest.Fault{Delay: 2 * time.Second} }))
+		sub, wantEnd := s.at(5*time.Second, works(0), sqsub.WithConcurrency(100))
+		wantEnd(5 * time.Second)
+		if n := sub.Stats().ReceivesAbandoned; n < 3 {
+			t.Errorf("%d abandoned", n)
+		}
+		if lines := f.logged("level=WARN"); len(lines) != 1 {
+			t.Errorf("logged %q", lines)
 		}
 	})
 }
