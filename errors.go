@@ -30,14 +30,20 @@ var (
 // delay is rounded up to whole seconds, clipped to what is left of SQS's 12 hours,
 // and zero if it is negative. The verdict counts wrapped as well, as far as
 // [errors.As] finds it; of several the outermost counts.
+//
+// A test of a handler asks for it with errors.Is(err, RetryAfter(delay, nil)), and
+// for its reason with errors.Is(err, reason).
 func RetryAfter(delay time.Duration, err error) error {
-	return &verdict{Retried, max(0, delay), err}
+	return &verdict{Retried, ceilSeconds(delay), err}
 }
 
 // Discard is a handler's verdict: it failed because of err, which may be nil,
 // no other attempt will help, and the message is deleted all the same. It does
 // not reach a dead-letter queue. The verdict counts wrapped as well, as far as
 // [errors.As] finds it; of several the outermost counts.
+//
+// A test of a handler asks for it with errors.Is(err, Discard(nil)), and for its
+// reason with errors.Is(err, reason).
 func Discard(err error) error {
 	return &verdict{Discarded, 0, err}
 }
@@ -45,7 +51,7 @@ func Discard(err error) error {
 // A verdict is what [RetryAfter] and [Discard] return.
 type verdict struct {
 	outcome Outcome
-	delay   time.Duration
+	delay   time.Duration // whole seconds
 	err     error
 }
 
@@ -61,6 +67,12 @@ func (v *verdict) Error() string {
 }
 
 func (v *verdict) Unwrap() error { return v.err }
+
+// Is reports whether target is the same verdict, for that or for no reason.
+func (v *verdict) Is(target error) bool {
+	t, ok := target.(*verdict)
+	return ok && v.outcome == t.outcome && v.delay == t.delay && (t.err == nil || errors.Is(v.err, t.err))
+}
 
 // An OptionError is a fault in what [Subscribe] was given.
 type OptionError struct {

@@ -104,6 +104,36 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+// A test of a handler can ask which verdict it returned.
+func TestVerdictIs(t *testing.T) {
+	other := errors.New("other")
+	for _, c := range []struct {
+		name        string
+		err, target error
+		want        bool
+	}{
+		{"a delay", sqsub.RetryAfter(time.Minute, errHandler), sqsub.RetryAfter(time.Minute, nil), true},
+		{"a delay and its reason", sqsub.RetryAfter(time.Minute, fmt.Errorf("render: %w", errHandler)), sqsub.RetryAfter(time.Minute, errHandler), true},
+		{"another reason", sqsub.RetryAfter(time.Minute, errHandler), sqsub.RetryAfter(time.Minute, other), false},
+		{"no reason", sqsub.RetryAfter(time.Minute, nil), sqsub.RetryAfter(time.Minute, errHandler), false},
+		{"another delay", sqsub.RetryAfter(time.Minute, errHandler), sqsub.RetryAfter(time.Hour, nil), false},
+		{"the delay in whole seconds", sqsub.RetryAfter(1200*time.Millisecond, nil), sqsub.RetryAfter(2*time.Second, nil), true},
+		{"no delay", sqsub.RetryAfter(-time.Second, nil), sqsub.RetryAfter(0, nil), true},
+		{"wrapped", fmt.Errorf("render: %w", sqsub.RetryAfter(time.Minute, nil)), sqsub.RetryAfter(time.Minute, nil), true},
+		{"discarded", sqsub.Discard(errHandler), sqsub.Discard(nil), true},
+		{"discarded for another reason", sqsub.Discard(errHandler), sqsub.Discard(other), false},
+		{"discarded, not retried", sqsub.Discard(errHandler), sqsub.RetryAfter(0, nil), false},
+		{"retried, not discarded", sqsub.RetryAfter(0, errHandler), sqsub.Discard(nil), false},
+		{"the reason", sqsub.RetryAfter(time.Minute, errHandler), errHandler, true},
+		{"an error", errHandler, sqsub.Discard(nil), false},
+		{"nil", nil, sqsub.Discard(nil), false},
+	} {
+		if got := errors.Is(c.err, c.target); got != c.want {
+			t.Errorf("%s: errors.Is(%q, %q) = %v", c.name, c.err, c.target, got)
+		}
+	}
+}
+
 // once returns a handler that calls another at the first receive only, after a while.
 func once(first sqsub.Handler, after time.Duration) sqsub.Handler {
 	return func(ctx context.Context, d *sqsub.Delivery) error {

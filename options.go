@@ -157,7 +157,9 @@ func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 }
 
 // WithBatchDelay bounds how long a delete, an extension or a retry delay may wait
-// for others to travel with: ten in a batch cost as much as one alone. An extension
+// for others to travel with: ten in a batch cost as much as one alone. A delete or a
+// retry delay waits for a tenth of what is left of its hold at most, and in a FIFO
+// queue not at all; a message is visible again so much later. An extension
 // waits in the time before it is due, never past it, and for a tenth of the timeout at
 // most. Where 10 µs for each delivery in hand, up to 1.2 s, is more than d, it may leave
 // as much before it is due, since all of them may be due at once. d is not negative;

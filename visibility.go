@@ -1,6 +1,9 @@
 package sqsub
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// maxHold is how long SQS hides one delivery at most, counted from the
@@ -25,13 +28,8 @@ const (
 // to rounding down would let a message go too early, and turn 500 ms into "the
 // queue's default".
 func ceilSeconds(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	if whole := d.Truncate(time.Second); whole < d {
-		return whole + time.Second
-	}
-	return d
+	const almost = time.Second - 1
+	return floorSeconds(min(d, math.MaxInt64-almost) + almost)
 }
 
 // floorSeconds rounds d down to whole seconds, and to zero what is negative.

@@ -11,6 +11,7 @@ import (
 )
 
 func TestWholeSeconds(t *testing.T) {
+	const longest = math.MaxInt64 / time.Second * time.Second
 	for _, c := range []struct{ in, ceil, floor time.Duration }{
 		{0, 0, 0},
 		{-1, 0, 0},
@@ -25,6 +26,9 @@ func TestWholeSeconds(t *testing.T) {
 		{29999 * time.Millisecond, 30 * time.Second, 29 * time.Second}, // B053
 		{12*time.Hour - 1, 12 * time.Hour, 12*time.Hour - time.Second},
 		{12 * time.Hour, 12 * time.Hour, 12 * time.Hour},
+		{math.MaxInt64 - time.Second, longest, longest - time.Second},
+		{longest, longest, longest},
+		{math.MaxInt64, longest, longest},
 	} {
 		if got := ceilSeconds(c.in); got != c.ceil {
 			t.Errorf("ceilSeconds(%v) = %v, want %v", c.in, got, c.ceil)
