@@ -18,7 +18,8 @@ type tracked struct {
 }
 
 // Calls that begin, are withdrawn and flushed at random: each leaves in time and
-// once, and has one answer, unless it was withdrawn; and nothing is left at the end.
+// once, and has one answer, unless it was withdrawn; no batch leaves before it is full
+// or due; and nothing is left at the end.
 func TestRandomCalls(t *testing.T) {
 	for seed := range uint64(500) {
 		synctest.Test(t, func(t *testing.T) {
@@ -29,18 +30,31 @@ func TestRandomCalls(t *testing.T) {
 			}()
 			r := rand.New(rand.NewPCG(seed, 0))
 			var (
-				mu    sync.Mutex
-				calls = map[*Call]*tracked{}
-				began []*tracked
-				p     pool
+				mu     sync.Mutex
+				calls  = map[*Call]*tracked{}
+				forced bool // by now a batch may leave that is neither full nor due
+				began  []*tracked
+				p      pool
 			)
-			latency := time.Duration(r.IntN(3)) * 10 * time.Millisecond
-			b := newBatcher([]int{1, 4, 10}[r.IntN(3)], func(batch []*Call) {
+			force := func() {
 				mu.Lock()
+				defer mu.Unlock()
+				forced = true
+			}
+			withdrawing := r.IntN(2) == 0
+			size := []int{1, 4, 10}[r.IntN(3)]
+			latency := time.Duration(r.IntN(3)) * 10 * time.Millisecond
+			b := newBatcher(size, func(batch []*Call) {
+				mu.Lock()
+				due := forced || len(batch) == size
 				for _, c := range batch {
 					calls[c].sent = append(calls[c].sent, time.Now())
+					due = due || !c.leaveBy.After(time.Now())
 				}
 				mu.Unlock()
+				if !due {
+					t.Errorf("%d calls left early", len(batch))
+				}
 				time.Sleep(latency)
 				for _, c := range batch {
 					c.Caller.Done(time.Now(), time.Now(), nil)
@@ -60,11 +74,13 @@ func TestRandomCalls(t *testing.T) {
 					calls[&o.call] = o
 					mu.Unlock()
 					b.begin(&o.call, Deadline{LeaveBy: time.Now().Add(time.Duration(r.IntN(8)) * 25 * time.Millisecond), Limit: time.Hour})
-				case n < 16 && len(began) > 0:
+				case n < 16 && len(began) > 0 && withdrawing:
 					if o := began[r.IntN(len(began))]; !o.withdrawn {
+						force() // its batch may have been about to leave
 						o.withdrawn = o.call.Withdraw()
 					}
 				case n == 16 && r.IntN(10) == 0:
+					force()
 					b.flush()
 				default:
 					time.Sleep(time.Duration(r.IntN(40)) * time.Millisecond)
@@ -73,6 +89,7 @@ func TestRandomCalls(t *testing.T) {
 					synctest.Wait()
 				}
 			}
+			force()
 			b.close()
 			p.close()
 			for i, o := range began {
