@@ -59,7 +59,7 @@ func (l *dispatcher) concerns(d *delivery) bool {
 
 // enter puts a delivery into its lane.
 func (l *dispatcher) enter(d *delivery) {
-	d.handled = l.memory.has(d.ID(), d.ReceivedAt)
+	d.deleteOnly = l.memory.has(d.ID(), d.ReceivedAt)
 	key := l.key(d)
 	ln := l.lanes[key]
 	if ln == nil {
@@ -79,7 +79,7 @@ func (l *dispatcher) enter(d *delivery) {
 	case ln.queued:
 		ln.waiting[0].state = WaitingForSlot
 		for _, w := range ln.waiting[1:] {
-			w.state = WaitingForBefore
+			w.state = WaitingForPrevious
 		}
 	case ln.current == nil && l.stopping:
 		l.advance(ln)

@@ -52,7 +52,8 @@ var _ Client = (*sqs.Client)(nil)
 // early if the message may be with another consumer ([ErrVisibilityLost],
 // [ErrHoldLimit]) or a stop waits no longer ([ErrShutdown]); [context.Cause]
 // tells which. Its deadline is 5 s before the end of SQS's 12 hours, or the end of
-// [WithMaxHold]; it is cancelled up to a quarter of a second before that.
+// [WithMaxHold]; it may be cancelled up to two seconds before that, since SQS
+// counts extensions in whole seconds.
 // A cancelled handler keeps its hold, if there still is one, until it returns.
 type Handler func(ctx context.Context, d *Delivery) error
 
@@ -67,9 +68,9 @@ type Subscription struct {
 	handler    Handler
 	log        *slog.Logger // with the queue's name
 
-	base    context.Context // Subscribe's values, without its cancellation
-	polling context.Context // of the receives; ends when they are aborted
-	abandon context.CancelFunc
+	base          context.Context // Subscribe's values, without its cancellation
+	polling       context.Context // of the receives; ends when they are aborted
+	cancelPolling context.CancelFunc
 
 	draining chan struct{} // closed by drain
 	drain    func()
@@ -82,9 +83,9 @@ type Subscription struct {
 	looped chan struct{}
 
 	workers    workers
-	worker     func()         // work, made once
-	returned   pile           // their handlers have
-	removed    pile           // they were deleted at the first try
+	worker     func()         // s.work: made once, since a go statement on a method allocates
+	returned   report         // deliveries whose handler has returned
+	removed    report         // deliveries deleted at the first try
 	goroutines sync.WaitGroup // all that it starts but the loop and the calls of queue
 	done       chan struct{}
 	err        error // valid when done is closed
@@ -188,7 +189,7 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 	}
 	s.worker = s.work
 	s.queue = queue.New(ctx, client, url, cfg.batchDelay > 0, s.called)
-	s.polling, s.abandon = context.WithCancel(s.base)
+	s.polling, s.cancelPolling = context.WithCancel(s.base)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	s.abort = sync.OnceFunc(func() { close(s.aborting) })
 	return s
@@ -203,7 +204,7 @@ func (s *Subscription) run(ctx context.Context) {
 	close(s.looped)
 	s.goroutines.Wait()
 	s.queue.Close()
-	s.abandon()
+	s.cancelPolling()
 	close(s.done)
 }
 
@@ -228,7 +229,8 @@ func (s *Subscription) Visibility() time.Duration { return s.visibility }
 //
 // Shutdown returns nil when all is settled, also if the subscription had ended by
 // itself: [Subscription.Wait] tells. A handler that calls it waits for
-// itself, until ctx or the drain timeout ends; if neither does, for ever.
+// itself until ctx ends: with the handler's own context, when the drain timeout has
+// passed; with one that never ends, for ever.
 func (s *Subscription) Shutdown(ctx context.Context) error {
 	s.drain()
 	select {

@@ -1,7 +1,9 @@
 package sqsub
 
 import (
+	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -59,4 +61,41 @@ func (d *Delivery) Attribute(name string) string {
 
 func (d *Delivery) system(name types.MessageSystemAttributeName) string {
 	return d.Message.Attributes[string(name)]
+}
+
+// A delivery is a Delivery in hand.
+type delivery struct {
+	Delivery
+	receipt string // the handle, whatever a handler makes of the message
+	ext     extender
+	ctx     context.Context // its handler's
+	cancel  context.CancelCauseFunc
+	removal removal
+
+	// These belong to the loop, which sets deleteOnly before it starts the delivery.
+	place      int    // in held
+	response   uint64 // which one brought it
+	lane       *lane
+	own        lane // see newLane
+	state      State
+	early      *parking // it may run during that: it was sent before the message that is awaited
+	deleteOnly bool     // its message was handled in an earlier delivery: delete it, run nothing
+
+	handled bool    // its handler has succeeded, or discarded it
+	result  *Result // set when it has its outcome, before the loop is told
+
+	lossOnce sync.Once // reports the loss of its visibility
+}
+
+func (d *delivery) sequence() string {
+	return d.system(types.MessageSystemAttributeNameSequenceNumber)
+}
+
+func (d *delivery) sameMessage(other *delivery) bool {
+	return d.ID() != "" && d.ID() == other.ID()
+}
+
+// attrs are the log attributes of a delivery.
+func (d *delivery) attrs(more ...any) []any {
+	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
 }

@@ -7,33 +7,8 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 )
-
-// A delivery is a Delivery in hand.
-type delivery struct {
-	Delivery
-	receipt string // the handle, whatever a handler makes of the message
-	ext     extender
-	ctx     context.Context // its handler's
-	cancel  context.CancelCauseFunc
-	removal removal
-
-	// These belong to the loop, which sets handled before it starts the delivery.
-	place    int    // in held
-	response uint64 // which one brought it
-	lane     *lane
-	own      lane // see newLane
-	state    State
-	early    *parking // it may run during that: it was sent before the message that is awaited
-	handled  bool     // its message was handled before: delete it
-
-	done   bool    // its handler is done with it: succeeded, or discarded it
-	result *Result // set when it has its outcome, before the loop is told
-
-	lossOnce sync.Once // reports the loss of its visibility
-}
 
 // A dispatcher is the state of a subscription. It belongs to the goroutine that
 // runs loop; nothing else reads or writes it.
@@ -60,8 +35,8 @@ type dispatcher struct {
 	ended, drained, aborted <-chan struct{}
 }
 
-// eventBurst is how many events the loop takes in before it looks what can be
-// started: much happens at once when handlers are quick.
+// eventBurst is how many events the loop takes before it looks for what to start:
+// with quick handlers many come together, and looking once for all is cheaper.
 const eventBurst = 64
 
 // loop runs the subscription until it is stopped and nothing is in hand.
@@ -91,7 +66,7 @@ func (s *Subscription) loop(ctx context.Context) error {
 			nextReceive.Reset(time.Until(at))
 		}
 		l.publish()
-		runtime.Gosched() // what handlers do that return at once is taken in together
+		runtime.Gosched() // handlers that return at once do so first, and the loop wakes once for several
 
 		select {
 		case <-l.ended:
@@ -180,7 +155,7 @@ func (l *dispatcher) fail(d *delivery, last bool) aftermath {
 		// The newer delivery runs next. A delay set through the old receipt
 		// handle would act on it (V8).
 		return aftermath{superseded: true}
-	case len(ln.waiting) == 0:
+	case len(ln.waiting) == 0, l.stopping: // a stop leaves only what is to be deleted
 		return aftermath{}
 	case last: // its group goes on without it (X6)
 		return aftermath{}
@@ -189,7 +164,7 @@ func (l *dispatcher) fail(d *delivery, last bool) aftermath {
 		return aftermath{}
 	}
 	l.unpark(ln)
-	return aftermath{followers: ln.takeWaiting(0)}
+	return aftermath{followers: ln.take(0, len(ln.waiting))}
 }
 
 func (l *dispatcher) freeSlot(ln *lane) {
@@ -203,7 +178,7 @@ func (l *dispatcher) freeSlot(ln *lane) {
 // its lane go on.
 func (l *dispatcher) takeSettlement(d *delivery) {
 	l.forget(d)
-	if d.done {
+	if d.handled {
 		l.noteHandled(d)
 	}
 	ln := d.lane
@@ -218,7 +193,7 @@ func (l *dispatcher) takeSettlement(d *delivery) {
 	}
 	if l.fifo && d.result.Outcome == Unsettled {
 		// The message is going to come back: none of its group may overtake it.
-		l.release(ln.takeWaiting(ln.copies(d)))
+		l.release(ln.take(ln.copies(d), len(ln.waiting)))
 	}
 	l.advance(ln)
 }
@@ -242,14 +217,15 @@ func (l *dispatcher) forget(d *delivery) {
 // receipt handle, and so are later ones, if the delete was not confirmed while the
 // message was held.
 func (l *dispatcher) noteHandled(d *delivery) {
-	if deleted := d.result.Outcome == Deleted || d.result.Outcome == Discarded; !deleted || d.ext.errAt(d.removal.ended) != nil {
+	confirmed := d.result.Outcome == Deleted || d.result.Outcome == Discarded
+	if !confirmed || d.ext.errAt(d.removal.ended) != nil {
 		l.memory.add(d.ID(), time.Now())
 	}
 	if d.lane == nil {
 		return
 	}
 	for _, w := range d.lane.waiting {
-		w.handled = w.handled || w.sameMessage(d)
+		w.deleteOnly = w.deleteOnly || w.sameMessage(d)
 	}
 }
 
@@ -263,8 +239,8 @@ func (l *dispatcher) advance(ln *lane) {
 		delete(l.lanes, ln.key)
 	case ln.blocked():
 		l.freeSlot(ln)
-	case l.stopping && !ln.waiting[0].handled:
-		l.release(ln.takeWaiting(0))
+	case l.stopping && !ln.waiting[0].deleteOnly:
+		l.release(ln.take(0, len(ln.waiting)))
 		l.advance(ln)
 	case l.stopping: // copies of a message that was handled: they are only deleted
 		l.start(ln)
@@ -284,11 +260,10 @@ func (l *dispatcher) takeLoss(d *delivery) {
 	}
 	i := slices.Index(ln.waiting, d) // -1: it is the current one
 	if l.fifo && !(i < 0 && ln.supersedes(d)) {
-		l.release(ln.takeWaiting(i + 1))
+		l.release(ln.take(i+1, len(ln.waiting)))
 	}
 	if i >= 0 {
-		ln.waiting = slices.Delete(ln.waiting, i, i+1)
-		d.lane = nil
+		ln.take(i, i+1)
 		l.drop(d)
 	}
 	switch {
@@ -344,7 +319,7 @@ func (l *dispatcher) room() int {
 
 // takePoll takes in what a receive brought.
 func (l *dispatcher) takePoll(r pollResult) {
-	l.receiver.took(r)
+	l.receiver.takeAnswer(r)
 	if l.receiver.fatal != nil {
 		l.drain()
 	}

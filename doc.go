@@ -38,9 +38,9 @@
 // # FIFO queues
 //
 // In a queue whose name ends in .fifo the messages of a group run one after
-// another, in the order sent, and groups run in parallel. When one fails, the
-// rest of its group that is in hand waits, hidden, until it comes back or is known
-// to be elsewhere.
+// another, in the order sent, and groups run in parallel. When a message fails,
+// those of its group that are in hand wait, hidden, until it comes back, or until
+// it must be with another consumer or in the dead-letter queue.
 //
 // # Stopping
 //

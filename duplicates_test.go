@@ -42,7 +42,7 @@ func TestCopiesInOneResponse(t *testing.T) {
 			}
 		}
 		slices.Sort(states)
-		if want := []sqsub.State{sqsub.Running, sqsub.WaitingForBefore}; !slices.Equal(states, want) {
+		if want := []sqsub.State{sqsub.Running, sqsub.WaitingForPrevious}; !slices.Equal(states, want) {
 			t.Errorf("in flight: %v, want %v", states, want)
 		}
 		f.wait(61 * time.Second)

@@ -5,8 +5,8 @@ package sqsub
 type event any
 
 type (
-	returned struct{ ds []*delivery } // their handlers have returned, and they are going to be deleted or left alone
-	settled  struct{ ds []*delivery } // they have their outcomes, and the loop need not have heard of the return before
+	returned struct{ ds []*delivery } // handlers have returned; the deliveries are going to be deleted, or left alone
+	settled  struct{ ds []*delivery } // deliveries have their outcomes; their returned may come later, or never
 	loss     struct{ d *delivery }    // its visibility was lost
 
 	failed struct { // its handler has returned, and it is to be handed back

@@ -24,18 +24,18 @@ type extender struct {
 	hold      hold
 	timer     *time.Timer // fires when there is something to do; nil = there is no hold
 	calling   bool        // an extension is under way
-	telling   int         // goroutines that tell of it
-	failure   error       // of the last try, since the last that was granted
-	tries     int         // that have failed since then
-	again     time.Time   // not before that is another made
-	notBefore time.Time   // no extension leaves, unless it is urgent
+	telling   int         // answers and losses of which hooks and the loop are still being told
+	failure   error       // of the last try; nil once one is granted
+	tries     int         // failed since the last that was granted
+	again     time.Time   // no retry before
+	notBefore time.Time   // since the handler returned: no extension before, unless the hold runs short
 	hopeless  error       // no other try is worth it: why the hold is going to be lost
 	yielded   bool        // the handler has returned
 	stopped   bool
 	quiet     chan struct{} // closed when nothing is under way any more; nil = nobody waits for that
 	warned    bool          // that the hold cannot be lengthened any more
 	cause     error         // why the visibility was lost
-	deleted   bool          // an extension was told so, after the handler returned
+	deleted   bool          // after the handler returned SQS answered an extension that the message is deleted
 }
 
 const (
@@ -49,7 +49,7 @@ const (
 // leadAtMost is how long before it is due an extension may leave if all slots are in
 // use. The timer is set by that, and asks what is in hand when it fires.
 func (e *extender) leadAtMost() time.Duration {
-	slots := min(e.s.concurrency, crowd) + min(e.s.prefetch, crowd) // either may be as large as an int can be
+	slots := min(e.s.concurrency, maxInFlight) + min(e.s.prefetch, maxInFlight) // either may be as large as an int can be
 	return lead(e.hold.timeout, e.s.batchDelay, slots)
 }
 
@@ -162,7 +162,7 @@ func (e *extender) expiry() error {
 	case e.hold.ask(e.due()) == 0:
 		return ErrHoldLimit
 	}
-	return overdue(e.failure)
+	return lapsed(e.failure)
 }
 
 // Done takes the answer to an extension. Who listens is told on a goroutine of its
@@ -171,7 +171,11 @@ func (e *extender) expiry() error {
 func (e *extender) Done(sent, answered time.Time, err error) {
 	try := Extension{Timeout: e.call.Timeout, Latency: answered.Sub(sent), Err: err}
 	last, lost := e.answered(sent, answered, err)
-	e.s.countExtension(err)
+	if err == nil {
+		e.s.stats.extended.Add(1)
+	} else {
+		e.s.stats.extendFailures.Add(1)
+	}
 	if e.s.hooks.Extended == nil && !last && lost == nil {
 		e.told()
 		return
@@ -202,7 +206,7 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 	end := e.hold.end()
 	switch kind := queue.Classify(err); {
 	case err == nil && passed(now, end): // it proves nothing (V8)
-		return false, e.lose(overdue(errors.New("an extension was answered too late")))
+		return false, e.lose(lapsed(errors.New("an extension was answered too late")))
 	case err == nil:
 		e.hold = e.hold.extended(sent, e.call.Timeout)
 		e.failure, e.tries = nil, 0
@@ -219,7 +223,7 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 	case kind == queue.Limit: // not a loss: what was granted before still stands (V6)
 		e.hopeless = ErrHoldLimit
 	case kind == queue.Invalid:
-		e.hopeless = overdue(err)
+		e.hopeless = lapsed(err)
 	default:
 		left := end.Sub(now)
 		e.failure = err
@@ -339,7 +343,7 @@ func (e *extender) isDeleted() bool {
 	return e.deleted
 }
 
-func overdue(failure error) error {
+func lapsed(failure error) error {
 	if failure == nil {
 		return fmt.Errorf("%w: the visibility timeout ran out", ErrVisibilityLost)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -223,7 +224,7 @@ func TestGroupTakesOneSlot(t *testing.T) {
 		for _, h := range sub.InFlight() {
 			states[h.State]++
 		}
-		if states[sqsub.Running] != 4 || states[sqsub.WaitingForBefore] != 9 || len(states) != 2 {
+		if states[sqsub.Running] != 4 || states[sqsub.WaitingForPrevious] != 9 || len(states) != 2 {
 			t.Errorf("in flight: %v, want 4 running and 9 waiting", states)
 		}
 		if st := sub.Stats(); st.VisibilityLost != 0 || st.Extended < 13*8 {
@@ -274,7 +275,7 @@ func TestFollowersWaitForAFailure(t *testing.T) {
 		sub := f.subscribe(s.tells(failing(takes(time.Second), map[string]int{"m2": 3})), retriesAfter(time.Minute), sqsub.WithVisibility(20*time.Second))
 		f.wait(30 * time.Second)
 
-		if held := sub.InFlight(); len(held) != 2 || held[0].State != sqsub.WaitingForBefore || held[1].State != sqsub.WaitingForBefore {
+		if held := sub.InFlight(); len(held) != 2 || held[0].State != sqsub.WaitingForPrevious || held[1].State != sqsub.WaitingForPrevious {
 			t.Errorf("in hand: %+v, want m3 and m4", held)
 		}
 		f.sendTo("other", "o1")
@@ -484,6 +485,25 @@ func TestGroupsThatWaitAreBounded(t *testing.T) {
 		for _, g := range groups {
 			s.wantSuccesses(t, g, numbered(g, 3))
 		}
+	})
+}
+
+// The longest delay there is does not become none for what comes back behind it.
+func TestFollowersOfTheLongestDelay(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.sendTo("a", numbered("a", 2)...)
+		f.sendTo("b", numbered("b", 2)...)
+		sub := f.subscribe(fails(sqsub.RetryAfter(math.MaxInt64, errHandler)), sqsub.WithConcurrency(1), sqsub.WithPrefetch(9))
+		f.wait(5 * time.Second) // a2 waits here for a1, and no other group may wait
+		for _, e := range f.changes() {
+			if e.visibility < 11*time.Hour {
+				t.Errorf("%v, want the longest delay that SQS allows", e)
+			}
+		}
+		if n := len(f.changes()); n != 3 {
+			t.Errorf("%d were handed back, want a1, b1 and b2", n)
+		}
+		sub.Close()
 	})
 }
 

@@ -30,7 +30,7 @@ func FuzzOptions(f *testing.F) {
 				t.Errorf("%s %v", name, d)
 			}
 		}
-		if c.visibility > maxHold || c.maxHold < c.visibility || c.waitTime > maxWaitTime || c.concurrency < 1 || c.prefetch < 0 || c.batchDelay < 0 || c.drainTimeout < 0 {
+		if c.visibility > sqsMaxHold || c.maxHold < c.visibility || c.waitTime > maxWaitTime || c.concurrency < 1 || c.prefetch < 0 || c.batchDelay < 0 || c.drainTimeout < 0 {
 			t.Errorf("accepted: %+v", c)
 		}
 	})
@@ -51,7 +51,7 @@ func FuzzHold(f *testing.F) {
 		step := time.Duration(stepMillis%uint32(timeout/time.Millisecond)) * time.Millisecond
 		for range 50 {
 			at := h.due().Add(step / 2)
-			if d := h.clip(at, time.Duration(delay)); d%time.Second != 0 || d < 0 || d > 0 && at.Add(d).After(sent.Add(maxHold)) {
+			if d := h.clip(at, time.Duration(delay)); d%time.Second != 0 || d < 0 || d > 0 && at.Add(d).After(sent.Add(sqsMaxHold)) {
 				t.Fatalf("a delay of %v at %v", d, at.Sub(sent))
 			}
 			ask := h.ask(at)
@@ -67,7 +67,7 @@ func FuzzHold(f *testing.F) {
 			}
 			h = next
 		}
-		if h.end().After(sent.Add(maxHold)) {
+		if h.end().After(sent.Add(sqsMaxHold)) {
 			t.Fatalf("held until %v", h.end().Sub(sent))
 		}
 	})

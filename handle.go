@@ -21,14 +21,16 @@ func (s *Subscription) handle(d *delivery) {
 			s.exit(d, time.Since(started))
 		}
 	}()
-	s.settle(d, s.call(d), started, &judged)
+	r := s.judge(d, s.call(d))
+	judged = true
+	s.settle(d, r, started)
 }
 
 // refused ends a delivery that was lost before its handler could be called: it
 // waited, and the process stood still.
 func (s *Subscription) refused(d *delivery, now time.Time) bool {
 	lost := d.ext.errAt(now)
-	if lost == nil || d.handled {
+	if lost == nil || d.deleteOnly {
 		return false
 	}
 	s.visibilityLost(d, lost)
@@ -38,10 +40,8 @@ func (s *Subscription) refused(d *delivery, now time.Time) bool {
 	return true
 }
 
-// settle begins to do what a handler's error asks for.
-func (s *Subscription) settle(d *delivery, err error, started time.Time, judged *bool) {
-	r := s.judge(d, err)
-	*judged = true
+// settle begins to settle a delivery whose handler has returned.
+func (s *Subscription) settle(d *delivery, r Result, started time.Time) {
 	now := time.Now()
 	r.Duration = now.Sub(started)
 	switch r.Outcome {
@@ -55,7 +55,7 @@ func (s *Subscription) settle(d *delivery, err error, started time.Time, judged 
 
 // call runs the handler. A panic is an error.
 func (s *Subscription) call(d *delivery) (err error) {
-	if d.handled {
+	if d.deleteOnly {
 		s.log.Debug("deleting a message that was handled before", d.attrs()...)
 		return nil
 	}

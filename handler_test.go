@@ -557,6 +557,33 @@ func TestRetryComesBeforeTheTimeout(t *testing.T) {
 	})
 }
 
+// A delay takes no effect once the message is with another consumer (V9), though it
+// waited for company when the hold was near its end.
+func TestLateDelayIsNotSent(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		const returns = 25500 * time.Millisecond
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			switch {
+			case c.Op == changeOp && f.now() < returns:
+				return sqstest.Fault{Reset: true}
+			case c.Op == changeOp:
+				return sqstest.Fault{Delay: 4150 * time.Millisecond}
+			case c.Op == receiveOp && c.Visibility != rivalHold:
+				return sqstest.Fault{Empty: f.now() > 0}
+			}
+			return sqstest.Fault{}
+		})
+		f.subscribe(once(fails(sqsub.RetryAfter(0, errHandler)), returns), sqsub.WithVisibility(30*time.Second), sqsub.WithBatchDelay(time.Second))
+		f.wait(26 * time.Second)
+		f.rivals(1)
+		f.wait(40 * time.Second)
+		if m := f.held()["m"]; m.ReceiveCount != 2 || m.VisibleAt.Sub(f.start) < time.Hour {
+			t.Errorf("%+v, want it hidden by the other consumer", m)
+		}
+	})
+}
+
 // B057: a delay does not take up a slot.
 func TestDelayedMessagesTakeNoSlot(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {

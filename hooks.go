@@ -3,9 +3,9 @@ package sqsub
 import "time"
 
 // Hooks are functions that a [Subscription] calls on its events, for metrics,
-// traces and tests. Any of them may be nil. For one delivery they come in the
-// order Received, Started, Extended and Lost, Finished; Started only if its handler
-// runs, Finished always and last.
+// traces and tests. Any of them may be nil. For one delivery Received comes first
+// and Finished last, always. In between come Started, if its handler runs, and
+// Extended and Lost as they happen: a delivery is extended while it waits, too.
 //
 // Hooks are called synchronously, by many goroutines at once, and have to
 // return at once: one that blocks holds up a delivery, or all receiving. A hook

@@ -357,7 +357,7 @@ func TestInFlight(t *testing.T) {
 		for _, h := range sub.InFlight() {
 			got[f.body(h.ID)] = h
 		}
-		states := map[string]sqsub.State{"a1": sqsub.Settling, "a2": sqsub.WaitingForBefore, "b1": sqsub.Running, "c1": sqsub.WaitingForSlot}
+		states := map[string]sqsub.State{"a1": sqsub.Settling, "a2": sqsub.WaitingForPrevious, "b1": sqsub.Running, "c1": sqsub.WaitingForSlot}
 		if len(got) != len(states) {
 			t.Fatalf("in flight: %+v", got)
 		}
@@ -425,7 +425,7 @@ func TestLogAttributes(t *testing.T) {
 			if r["queue"] != "q" {
 				t.Errorf("without the queue: %v", r)
 			}
-			if r["level"] == "DEBUG" || strings.Contains(r["msg"], "aborted") {
+			if r["level"] == "DEBUG" || strings.Contains(r["msg"], "no answer when") {
 				continue
 			}
 			seen[body]++

@@ -21,10 +21,10 @@ type State string
 
 // Each delivery in hand is in one of these states.
 const (
-	Running          State = "running"
-	WaitingForSlot   State = "waiting for a handler"      // all are busy
-	WaitingForBefore State = "waiting for the one before" // in its group, or an earlier delivery of the same message
-	Settling         State = "settling"                   // its handler has returned; the delete or the delay is not confirmed yet
+	Running            State = "running"
+	WaitingForSlot     State = "waiting for a handler"        // all are busy
+	WaitingForPrevious State = "waiting for the previous one" // in its group, or an earlier delivery of the same message
+	Settling           State = "settling"                     // its handler has returned, or it is handed back unstarted; the call for that is not confirmed yet
 )
 
 // InFlight returns what is in hand now, in no particular order: nothing once
@@ -62,9 +62,12 @@ func (l *dispatcher) inventory() []Held {
 }
 
 func (d *delivery) describe() Held {
-	h := d.ext.current()
+	h, state := d.ext.current(), d.state
+	if d.lane == nil { // it is handed back, or dropped
+		state = Settling
+	}
 	return Held{
 		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,
-		HiddenUntil: h.since.Add(h.granted), Extensions: h.extensions, State: d.state,
+		HiddenUntil: h.since.Add(h.granted), Extensions: h.extensions, State: state,
 	}
 }

@@ -3,8 +3,6 @@ package sqsub
 import (
 	"cmp"
 	"slices"
-
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
 // A lane is a sequence of deliveries that run one after another: those of one
@@ -27,7 +25,7 @@ type lane struct {
 // waiting deliveries of one message the older is then returned, and no longer in
 // the lane: its receipt handle has expired (D4).
 func (ln *lane) insert(d *delivery, fifo bool) (older *delivery) {
-	d.lane, d.state = ln, WaitingForBefore
+	d.lane, d.state = ln, WaitingForPrevious
 	if !fifo {
 		ln.waiting = append(ln.waiting, d)
 		return nil
@@ -54,7 +52,7 @@ func (ln *lane) replace(i int, d *delivery) (older *delivery) {
 		older = d
 	} else {
 		ln.waiting[i] = d
-		d.handled = d.handled || older.handled
+		d.deleteOnly = d.deleteOnly || older.deleteOnly
 		d.state, d.early = older.state, older.early
 	}
 	older.lane = nil
@@ -74,14 +72,13 @@ func (ln *lane) precedes(d, w *delivery) bool {
 	return ln.current != nil && ln.current.sameMessage(d) || ln.parked != nil && ln.parked.awaited.sameMessage(d)
 }
 
-func (d *delivery) sequence() string {
-	return d.system(types.MessageSystemAttributeNameSequenceNumber)
-}
-
-// blocked reports whether nothing that waits may run: a message has to come back
-// first, or nothing waits.
+// blocked reports whether nothing may start: nothing waits, or the lane is parked
+// and the next was not sent before the message that it waits for.
 func (ln *lane) blocked() bool {
-	return len(ln.waiting) == 0 || ln.waiting[0].early != ln.parked && ln.parked != nil
+	if len(ln.waiting) == 0 {
+		return true
+	}
+	return ln.parked != nil && ln.waiting[0].early != ln.parked
 }
 
 // supersedes reports whether a newer delivery of d's message runs next.
@@ -96,11 +93,10 @@ func (ln *lane) copies(d *delivery) int {
 	return n
 }
 
-// takeWaiting takes the waiting deliveries from position i on out of the lane.
-func (ln *lane) takeWaiting(i int) []*delivery {
-	taken := slices.Clone(ln.waiting[i:])
-	clear(ln.waiting[i:])
-	ln.waiting = ln.waiting[:i]
+// take takes the waiting deliveries from i up to j out of the lane.
+func (ln *lane) take(i, j int) []*delivery {
+	taken := slices.Clone(ln.waiting[i:j])
+	ln.waiting = slices.Delete(ln.waiting, i, j)
 	for _, d := range taken {
 		d.lane = nil
 	}
@@ -118,8 +114,4 @@ func (ln *lane) takeOut(which func(*delivery) bool) (taken []*delivery) {
 		return true
 	})
 	return taken
-}
-
-func (d *delivery) sameMessage(other *delivery) bool {
-	return d.ID() != "" && d.ID() == other.ID()
 }

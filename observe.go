@@ -8,11 +8,6 @@ import (
 	"github.com/sqsub/sqsub/internal/queue"
 )
 
-// attrs are the log attributes of a delivery.
-func (d *delivery) attrs(more ...any) []any {
-	return append([]any{"message", d.ID(), "receive_count", d.ReceiveCount()}, more...)
-}
-
 // called takes note of how a settling request went, after its callers have been
 // told, and tells the loop what it has deleted. That a message is gone is told where
 // it matters, and says that the call works.
@@ -22,19 +17,10 @@ func (s *Subscription) called(op string, err error) {
 	if op == s.deletes.op {
 		calls = &s.deletes
 	}
-	if err != nil && queue.Classify(err) != queue.Gone && queue.Classify(err) != queue.Limit {
+	if kind := queue.Classify(err); err != nil && kind != queue.Gone && kind != queue.Limit {
 		calls.failed(s.log, err)
 	} else {
 		calls.ok(s.log)
-	}
-}
-
-// countExtension takes note of one try to extend a delivery.
-func (s *Subscription) countExtension(err error) {
-	if err == nil {
-		s.stats.extended.Add(1)
-	} else {
-		s.stats.extendFailures.Add(1)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestWaysToNameAQueue(t *testing.T) {
 				f.Errorf("%s: URL %s, want %s", c.queue, sub.QueueURL(), c.url)
 			}
 		}
-		if loud := f.logged("level=WARN"); len(loud) != len(f.logged("aborted")) { // Close aborts the open receive
+		if loud := f.logged("level=WARN"); len(loud) != len(f.logged("no answer when")) { // Close aborts the open receive
 			f.Errorf("logged %q", loud)
 		}
 	})

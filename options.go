@@ -45,7 +45,7 @@ type config struct {
 // every fault is reported at once.
 func newConfig(opts []Option) (config, error) {
 	c := config{
-		maxHold:      maxHold,
+		maxHold:      sqsMaxHold,
 		concurrency:  DefaultConcurrency,
 		waitTime:     DefaultWaitTime,
 		retryDelay:   ExponentialBackoff(defaultRetryBase, defaultRetryMax),
@@ -70,14 +70,14 @@ func (c *config) check() error {
 	fault := func(option string, value any, format string, args ...any) {
 		faults = append(faults, &OptionError{option, value, fmt.Sprintf(format, args...)})
 	}
-	if c.visibilitySet && (c.visibility < time.Second || c.visibility > maxHold) {
+	if c.visibilitySet && (c.visibility < time.Second || c.visibility > sqsMaxHold) {
 		fault("WithVisibility", c.visibility, "must be 1s to 12h, as SQS counts visibility")
 		c.visibility = 0
 	}
 	c.visibility = ceilSeconds(c.visibility)
 	if c.visibility > 0 && c.maxHold < c.visibility {
 		fault("WithMaxHold", c.maxHold, "must be at least the visibility timeout, which is %v", c.visibility)
-	} else if c.maxHold < time.Second || c.maxHold > maxHold {
+	} else if c.maxHold < time.Second || c.maxHold > sqsMaxHold {
 		fault("WithMaxHold", c.maxHold, "must be at least the visibility timeout and at most 12h, SQS's limit")
 	}
 	if c.concurrency < 1 {
@@ -130,9 +130,9 @@ func WithConcurrency(n int) Option {
 }
 
 // WithPrefetch sets how many deliveries (in a FIFO queue, groups) are held
-// ready beyond those that run, so that no handler waits for a receive: with twenty
-// or more, receives come full besides. They are extended like the rest, and released
-// at a stop. Defaults to 0. Whatever n is, an answer that comes later than a second
+// ready beyond those that run, so that no handler waits for a receive. With 20 or
+// more, receives also bring ten messages each, as long as the queue has them. What
+// waits is extended like the rest, and released at a stop. Defaults to 0. Whatever n is, an answer that comes later than a second
 // after the wait time may bring up to ten more, since the next receive does not
 // wait for one that seems lost.
 func WithPrefetch(n int) Option {
@@ -157,13 +157,13 @@ func WithRetryDelay(f func(d *Delivery, err error) time.Duration) Option {
 }
 
 // WithBatchDelay bounds how long a delete, an extension or a retry delay may wait
-// for others to travel with: ten in a batch cost as much as one alone. A delete or a
-// retry delay waits for a tenth of what is left of its hold at most, and in a FIFO
-// queue not at all; a message is visible again so much later. An extension
-// waits in the time before it is due, never past it, and for a tenth of the timeout at
-// most. Where 10 µs for each delivery in hand, up to 1.2 s, is more than d, it may leave
-// as much before it is due, since all of them may be due at once. d is not negative;
-// zero makes every call a single one. Defaults to 100 ms.
+// for others to share a request with: ten in a batch cost as much as one alone. A
+// delete or a retry delay waits for a tenth of what is left of its hold at most, in
+// a FIFO queue not at all, and a retry delay counts from when it is sent. An
+// extension leaves up to d before it is due instead, and never later; where more is
+// in hand than d / 10 µs, it may leave earlier still: 10 µs for each delivery, up to
+// 1.2 s. It is never more than a tenth of the timeout. d is not negative; zero makes
+// every call a single one. Defaults to 100 ms.
 func WithBatchDelay(d time.Duration) Option {
 	return func(c *config) { c.batchDelay = d }
 }
@@ -171,7 +171,7 @@ func WithBatchDelay(d time.Duration) Option {
 // WithDrainTimeout bounds a graceful stop: handlers that still run when d has
 // passed since the stop began have their contexts cancelled with [ErrShutdown],
 // and a receive that is still open is aborted. Zero means no bound for
-// handlers. Defaults to 25 s, which fits the 30 s that container platforms
+// handlers; when the last has returned, the rest gets 40 s. Defaults to 25 s, which fits the 30 s that container platforms
 // leave between SIGTERM and SIGKILL.
 func WithDrainTimeout(d time.Duration) Option {
 	return func(c *config) { c.drainTimeout = d }

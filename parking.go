@@ -1,9 +1,6 @@
 package sqsub
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // A parking is a FIFO group that waits, held and without a slot, for a message
 // of it to come back that has failed.
@@ -69,16 +66,14 @@ func (l *dispatcher) takeNoShow(p *parking) {
 		l.watch(p, 0)
 	case p.probe, len(ln.waiting) <= 1:
 		l.unpark(ln)
-		l.release(ln.takeWaiting(0))
+		l.release(ln.take(0, len(ln.waiting)))
 		l.advance(ln)
 	default:
 		l.unpark(ln)
-		next := ln.waiting[0]
-		ln.waiting = slices.Delete(ln.waiting, 0, 1)
-		next.lane = nil
-		probe := l.park(ln, next)
+		next := ln.take(0, 1)
+		probe := l.park(ln, next[0])
 		probe.probe = true
 		l.watch(probe, 0)
-		l.release([]*delivery{next})
+		l.release(next)
 	}
 }

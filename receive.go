@@ -181,18 +181,19 @@ func (r *receiver) poll(n int, now time.Time) {
 	}, func(answer queue.Received) { r.s.events <- pollResult{a, answer} })
 }
 
-// took takes note of how a receive ended.
-func (r *receiver) took(res pollResult) {
+// takeAnswer takes note of how a receive ended.
+func (r *receiver) takeAnswer(res pollResult) {
 	r.open = slices.DeleteFunc(r.open, func(a *attempt) bool { return a == res.attempt })
 	took := res.Answered.Sub(res.Sent)
 	if f := r.s.hooks.Polled; f != nil {
 		f(Poll{Asked: res.n, Received: len(res.Messages), Duration: took, Err: res.Err, Open: len(r.open)})
 	}
 	if res.Err != nil {
-		r.failed(res, took)
+		r.takeFailure(res, took)
 		return
 	}
-	r.s.stats.lastReceive.Store(&res.Answered)
+	answered := res.Answered // not &res.Answered, which would keep the messages
+	r.s.stats.lastReceive.Store(&answered)
 	r.s.receives.ok(r.s.log)
 	r.failures, r.rejected, r.missing, r.retryAt = 0, false, time.Time{}, time.Time{}
 	r.cutOff = 0
@@ -216,16 +217,16 @@ func (r *receiver) took(res pollResult) {
 	}
 }
 
-// failed takes note of a receive that failed: the next one waits.
-func (r *receiver) failed(res pollResult, took time.Duration) {
+// takeFailure takes note of a receive that failed: the next one waits.
+func (r *receiver) takeFailure(res pollResult, took time.Duration) {
 	if r.s.polling.Err() != nil {
 		r.abandoned()
 		return
 	}
 	kind := queue.Classify(res.Err)
-	if kind == queue.Attempt && !r.rejected {
+	if kind == queue.AttemptIDRefused && !r.rejected {
 		r.rejected = true
-		return // the next receive has an id of its own (B079)
+		return // this attempt is not repeated, and the next receive need not wait (B079)
 	}
 	r.s.stats.receiveFailures.Add(1)
 	switch stopping := closed(r.s.draining); {
@@ -265,16 +266,7 @@ func (r *receiver) abandoned() {
 		return
 	}
 	r.aborted = true
-	r.s.log.Warn("a receive was aborted by the stop: messages that SQS hands to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	r.s.log.Warn("a receive had no answer when the subscription stopped: messages that SQS has handed to it stay hidden until their visibility timeout lapses", "timeout", r.s.visibility) // R13
 }
 
 // shorten adapts the wait time to an HTTP client that gives up before SQS

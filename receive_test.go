@@ -920,6 +920,26 @@ func TestReasonsInTurnAreToldOnceEach(t *testing.T) {
 	})
 }
 
+// A reason that was told of when calls last failed is told of again when they fail
+// for it the next time, whatever else they failed for first.
+func TestReasonIsToldOfEachTime(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		denied := always(receiveOp, sqstest.Fault{Code: "AccessDenied", Status: 403})
+		f.Inject(denied)
+		f.subscribe(works(0))
+		f.wait(10 * time.Second)
+		f.Inject(nil)
+		f.wait(10 * time.Minute)
+		f.Inject(always(receiveOp, sqstest.Fault{Reset: true}))
+		f.wait(11 * time.Minute)
+		f.Inject(denied)
+		f.wait(time.Hour)
+		if n := len(f.logged("level=WARN", "sqs:ReceiveMessage")); n != 2 {
+			f.Errorf("%d warnings name the action: %q", n, f.loud())
+		}
+	})
+}
+
 // B120, B198: normal work, and its end, are not worth a line above Debug.
 func TestNormalWorkIsQuiet(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {

@@ -21,7 +21,6 @@ type removal struct {
 	r    Result // as it is if the delete succeeds
 	call queue.Call
 
-	again  bool      // not the first try
 	lost   bool      // the visibility, before the last try
 	lostAt time.Time // when that was noticed
 	last   bool      // no other try is worth it
@@ -31,23 +30,23 @@ type removal struct {
 
 // remove deletes a message that is done with.
 func (s *Subscription) remove(d *delivery, r Result, now time.Time) {
-	d.done = true
+	d.handled = true
 	d.ext.yield(now)
 	m := &d.removal
 	m.s, m.d, m.r = s, d, r
 	m.call = queue.Call{Receipt: d.receipt, Caller: m}
-	s.queue.BeginDelete(&m.call, m.deadline(now))
+	s.queue.BeginDelete(&m.call, m.deadline(now, false))
 }
 
 // deadline is that of the next try.
-func (m *removal) deadline(now time.Time) queue.Deadline {
+func (m *removal) deadline(now time.Time, again bool) queue.Deadline {
 	h, lost := m.d.ext.at(now)
 	m.lost = lost != nil
 	if m.lost && m.lostAt.IsZero() {
 		m.lostAt = now
 	}
 	m.last = m.lost && now.Sub(m.lostAt) > lateLimit
-	return queue.Deadline{LeaveBy: m.s.company(h, now, m.lost || m.again), Limit: settleLimit}
+	return queue.Deadline{LeaveBy: m.s.leaveBy(h, now, m.lost || again), Limit: settleLimit}
 }
 
 // Done takes the answer to the first try. Others wait for the answers of the same
@@ -55,7 +54,7 @@ func (m *removal) deadline(now time.Time) queue.Deadline {
 func (m *removal) Done(_, answered time.Time, err error) {
 	m.ended = answered
 	if err != nil || m.d.ext.halt() != nil || m.lost || m.s.listened() {
-		m.s.goroutines.Go(func() { m.insist(err) })
+		m.s.goroutines.Go(func() { m.retry(err) })
 		return
 	}
 	m.s.tally(m.d, &m.r)
@@ -69,15 +68,14 @@ func (s *Subscription) tellRemoved() {
 	}
 }
 
-// insist tries again until it is over. err is that of the first try.
-func (m *removal) insist(err error) {
+// retry tries again until it is over. err is that of the first try.
+func (m *removal) retry(err error) {
 	for try := 0; !m.over(err); try++ {
 		if !m.s.pause(backoff(retryBase, lateLimit/3, try), try) {
 			m.giveUp(Unsettled, err)
 			break
 		}
-		m.again = true
-		err = m.s.queue.Delete(m.d.receipt, m.deadline(time.Now()))
+		err = m.s.queue.Delete(m.d.receipt, m.deadline(time.Now(), true))
 		m.ended = time.Now()
 	}
 	m.d.ext.stop()
@@ -91,7 +89,7 @@ func (m *removal) over(err error) bool {
 		return true
 	}
 	m.s.stats.settleFailures.Add(1)
-	m.inTime = m.inTime || !m.lost && queue.Unsure(err) // it may have been this one
+	m.inTime = m.inTime || !m.lost && queue.MayHaveTakenEffect(err) // it may have been this one
 	if m.inTime && m.d.ext.isDeleted() {
 		return true
 	}

@@ -22,10 +22,10 @@ const (
 	followersBehind = 2 * time.Second
 )
 
-// company is until when a delete or a delay may wait for others. A FIFO queue's
+// leaveBy is until when a delete or a delay may wait for others. A FIFO queue's
 // never does: the next of its group waits for it. Nor does a second try, or one
 // whose hold is near its end.
-func (s *Subscription) company(h hold, now time.Time, urgent bool) time.Time {
+func (s *Subscription) leaveBy(h hold, now time.Time, urgent bool) time.Time {
 	if s.fifo || urgent {
 		return now
 	}
@@ -54,7 +54,7 @@ func (s *Subscription) fail(d *delivery, r Result) {
 	// next receive takes that message alone (B070).
 	var back []outgoing
 	for _, f := range slices.Backward(rest.followers) {
-		back = append(back, outgoing{d: f, r: Result{Outcome: Released, Delay: r.Delay + followersBehind}})
+		back = append(back, outgoing{d: f, r: Result{Outcome: Released, Delay: min(r.Delay, sqsMaxHold) + followersBehind}})
 	}
 	s.handBack(append(back, outgoing{d: d, r: r}))
 }
@@ -121,7 +121,7 @@ func (s *Subscription) handBack(back []outgoing) {
 			if !s.handedBack(o, errs[i]) {
 				continue
 			}
-			if o.visibleAt.IsZero() && queue.Unsure(errs[i]) {
+			if o.visibleAt.IsZero() && queue.MayHaveTakenEffect(errs[i]) {
 				o.visibleAt = tried.Add(o.r.Delay)
 			}
 			back = append(back, o)
@@ -172,7 +172,9 @@ func (s *Subscription) change(back []outgoing, try int) []error {
 	}
 	if len(back) == 1 && !s.fifo {
 		h := back[0].d.ext.current()
-		err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: s.company(h, now, try > 0), Limit: limit})
+		leaveBy := s.leaveBy(h, now, try > 0)
+		limit = min(limit, h.end().Sub(leaveBy)) // nothing is sent once the hold has ended (V9)
+		err := s.queue.Change(changes[0].Receipt, changes[0].Timeout, queue.Deadline{LeaveBy: leaveBy, Limit: limit})
 		return []error{err}
 	}
 	return s.queue.ChangeAll(changes, limit, s.fifo)

@@ -23,9 +23,16 @@ func (l *dispatcher) heedStops() {
 
 // heeds reports whether the channel is closed, the first time that it is.
 func heeds(stop *<-chan struct{}) bool {
+	if !closed(*stop) {
+		return false
+	}
+	*stop = nil
+	return true
+}
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-*stop:
-		*stop = nil
+	case <-c:
 		return true
 	default:
 		return false
@@ -43,7 +50,7 @@ func (l *dispatcher) stop() {
 		// What was handled is only deleted, and copies of a message whose handler
 		// runs wait for what comes of it.
 		unstarted = append(unstarted, ln.takeOut(func(w *delivery) bool {
-			return !w.handled && !(ln.current != nil && ln.current.sameMessage(w))
+			return !w.deleteOnly && !(ln.current != nil && ln.current.sameMessage(w))
 		})...)
 		switch {
 		case ln.current == nil:
@@ -68,11 +75,13 @@ func (l *dispatcher) boundSettling() {
 	}
 }
 
+// settlingTimeout is how long the rest of a stop may take when no handler runs any
+// more: longer than a delete is tried that comes late (lateLimit).
 const settlingTimeout = 40 * time.Second
 
 // cancelAll ends a stop's patience.
 func (l *dispatcher) cancelAll() {
-	l.abandon()
+	l.cancelPolling()
 	unfinished := 0
 	for _, d := range l.held {
 		if d.state == Running {

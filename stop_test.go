@@ -440,7 +440,7 @@ func TestCloseTellsOfTheAbortedPoll(t *testing.T) {
 		if st := sub.Stats(); st.ReceivesAbandoned != 1 || st.ReceiveFailures != 0 { // B198
 			t.Errorf("%d abandoned, %d failures", st.ReceivesAbandoned, st.ReceiveFailures)
 		}
-		if len(f.logged("level=WARN", "receive was aborted", "timeout=1m0s")) != 1 {
+		if len(f.logged("level=WARN", "a receive had no answer", "timeout=1m0s")) != 1 {
 			t.Errorf("logged %q", f.loud())
 		}
 	})
@@ -460,6 +460,61 @@ func TestCloseTellsOnceOfManyAbortedPolls(t *testing.T) {
 		}
 		if lines := f.logged("level=WARN"); len(lines) != 1 {
 			t.Errorf("logged %q", lines)
+		}
+	})
+}
+
+// A message that fails during a stop is not waited for, even if one of its group is
+// in hand that a stop keeps, since it was handled before and is only to be deleted.
+func TestStopDoesNotWaitForAFailure(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.create("dead.fifo")
+		f.set("RedrivePolicy", redrive("dead.fifo", 1), "VisibilityTimeout", "2")
+		f.send("fails", "handled")
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			return sqstest.Fault{Reset: c.Op == deleteOp || c.Op == changeOp && f.now() > 0}
+		})
+		sub := f.subscribe(func(ctx context.Context, d *sqsub.Delivery) error {
+			switch {
+			case d.Body() == "handled":
+				return nil
+			case d.ReceiveCount() == 1: // its last receive, so that its group goes on
+				return sqsub.RetryAfter(time.Minute, errHandler)
+			}
+			time.Sleep(8 * time.Second)
+			return sqsub.RetryAfter(time.Hour, errHandler)
+		}, sqsub.WithWaitTime(time.Second))
+		f.wait(55 * time.Second)
+		f.Inject(nil)
+		f.set("RedrivePolicy", redrive("dead.fifo", 10))
+		f.wait(62 * time.Second)
+		if held := sub.InFlight(); len(held) != 2 {
+			t.Fatalf("in hand: %+v, want both", held)
+		}
+		before := f.now()
+		f.stop(sub)
+		if took := f.now() - before; took > 10*time.Second {
+			t.Errorf("the stop took %v", took)
+		}
+		f.wantHeld("fails")
+	})
+}
+
+// What a receive brings during a stop is settling: it is being handed back.
+func TestStateOfWhatAStopHandsBack(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(always(changeOp, sqstest.Fault{Lag: 3 * time.Second}))
+		sub := f.subscribe(works(0))
+		f.wait(time.Second)
+		end := inBackground(func() error { return sub.Shutdown(context.Background()) })
+		f.wait(2 * time.Second)
+		f.send("m")
+		f.wait(3 * time.Second)
+		if held := sub.InFlight(); len(held) != 1 || held[0].State != sqsub.Settling {
+			t.Errorf("in hand: %+v", held)
+		}
+		if err := end(); err != nil {
+			t.Error(err)
 		}
 	})
 }

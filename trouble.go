@@ -15,8 +15,9 @@ type trouble struct {
 	op string
 
 	mu       sync.Mutex
-	failures int  // in a row
-	warned   bool // of one of them
+	failures int       // in a row
+	since    time.Time // of the first of them
+	warned   bool
 	at       map[queue.Kind]time.Time
 }
 
@@ -35,7 +36,7 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 	case queue.Invalid:
 		message += ": SQS refuses the request"
 	case queue.Denied:
-		message += " and is retried: " + queue.Allow(t.op)
+		message += " and is retried: " + queue.IAMAdvice(t.op)
 	default:
 		message += " and is retried"
 	}
@@ -45,12 +46,14 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 func (t *trouble) worthWarning(kind queue.Kind, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.failures++
+	if t.failures++; t.failures == 1 {
+		t.since = now
+	}
 	if kind == queue.Transient && t.failures == 1 {
 		return false
 	}
 	last, before := t.at[kind]
-	if before && (t.warned || now.Sub(last) < troublePause) {
+	if before && (!last.Before(t.since) || now.Sub(last) < troublePause) {
 		return false
 	}
 	if t.at == nil {

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// maxHold is how long SQS hides one delivery at most, counted from the
+	// sqsMaxHold is how long SQS hides one delivery at most, counted from the
 	// arrival of its ReceiveMessage request (V5, R18).
-	maxHold = 12 * time.Hour
+	sqsMaxHold = 12 * time.Hour
 
 	// holdMargin is what is left of it for clocks and networks: an extension
 	// to the very end of the 12 hours may arrive late and be refused, and would
@@ -18,10 +18,12 @@ const (
 )
 
 const (
-	// crowding is how much earlier an extension may leave for each delivery in hand,
-	// and crowd how many count: SQS has no more messages in flight (R14, R15).
-	crowding = 10 * time.Microsecond
-	crowd    = 120_000
+	// maxInFlight is how many messages SQS has in flight at most (R14, R15).
+	maxInFlight = 120_000
+
+	// leadPerDelivery is how much earlier an extension may leave for each delivery
+	// in hand.
+	leadPerDelivery = 10 * time.Microsecond
 )
 
 // ceilSeconds rounds d up to whole seconds, as SQS counts (V1): a fraction lost
@@ -53,7 +55,7 @@ type hold struct {
 // given times. SQS counts its limit from the request and the timeout from the
 // answer (R18), so each takes the instant that is safe.
 func newHold(sent, answered time.Time, timeout, longest time.Duration) hold {
-	refused := sent.Add(maxHold - holdMargin)
+	refused := sent.Add(sqsMaxHold - holdMargin)
 	return hold{
 		timeout: timeout,
 		limit:   earlier(answered.Add(longest), refused),
@@ -119,7 +121,7 @@ func lead(timeout, batchDelay time.Duration, inHand int) time.Duration {
 	if batchDelay == 0 {
 		return 0
 	}
-	return min(max(batchDelay, time.Duration(min(inHand, crowd))*crowding), timeout/10)
+	return min(max(batchDelay, time.Duration(min(inHand, maxInFlight))*leadPerDelivery), timeout/10)
 }
 
 // passed reports whether t has come. It asks the monotonic and the wall

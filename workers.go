@@ -95,27 +95,27 @@ func (s *Subscription) tellReturned() {
 	}
 }
 
-// A pile is deliveries to which the same has happened, and of which the loop is told
-// together.
-type pile struct {
+// A report collects deliveries to which the same has happened, so that one event
+// tells the loop of several.
+type report struct {
 	mu sync.Mutex
 	ds []*delivery
 }
 
 // add returns how many there are.
-func (p *pile) add(d *delivery) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ds == nil {
-		p.ds = make([]*delivery, 0, queue.BatchSize)
+func (r *report) add(d *delivery) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ds == nil {
+		r.ds = make([]*delivery, 0, queue.BatchSize)
 	}
-	p.ds = append(p.ds, d)
-	return len(p.ds)
+	r.ds = append(r.ds, d)
+	return len(r.ds)
 }
 
-func (p *pile) take() (ds []*delivery) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	ds, p.ds = p.ds, nil
+func (r *report) take() (ds []*delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ds, r.ds = r.ds, nil
 	return ds
 }

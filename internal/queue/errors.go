@@ -13,14 +13,14 @@ import (
 type Kind int
 
 const (
-	Transient Kind = iota // try again: network, 5xx, throttles, expired tokens, anything unknown
-	Gone                  // the receipt handle holds the message no longer
-	Limit                 // the 12 hours are over
-	Denied                // an operator has to allow it
-	NoQueue               // the queue does not exist
-	OverLimit             // too many messages are in flight
-	Attempt               // the receive request attempt id cannot be used again
-	Invalid               // SQS will never accept this request
+	Transient        Kind = iota // try again: network, 5xx, throttles, expired tokens, anything unknown
+	Gone                         // the receipt handle holds the message no longer
+	Limit                        // the 12 hours are over
+	Denied                       // an operator has to allow it
+	NoQueue                      // the queue does not exist
+	OverLimit                    // too many messages are in flight
+	AttemptIDRefused             // the receive request attempt id cannot be used again
+	Invalid                      // SQS will never accept this request
 )
 
 var byCode = map[string]Kind{
@@ -104,7 +104,7 @@ func byReason(message string) Kind {
 		strings.Contains(message, "does not exist or is not available"):
 		return Gone
 	case strings.Contains(message, "ReceiveRequestAttemptId"):
-		return Attempt
+		return AttemptIDRefused
 	}
 	return Invalid
 }
@@ -129,9 +129,9 @@ func as[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// Unsure reports whether a call that failed may have taken effect all the same:
+// MayHaveTakenEffect reports whether a call that failed may have taken effect all the same:
 // whether it was anything but refused, or not sent.
-func Unsure(err error) bool {
+func MayHaveTakenEffect(err error) bool {
 	if entry := (*EntryError)(nil); errors.As(err, &entry) {
 		return !entry.SenderFault
 	}

@@ -41,7 +41,7 @@ var answers = []struct {
 	// The same code, and no loss (V6, R12, M9).
 	{"InvalidParameterValue", beyond, Limit},
 	{"InvalidParameterValueException", beyond + ".", Limit},
-	{"InvalidParameterValue", attempt, Attempt},
+	{"InvalidParameterValue", attempt, AttemptIDRefused},
 	{"InvalidParameterValue", "Value 43201 for parameter VisibilityTimeout is invalid. Reason: Must be >= 0 and <= 43200, if provided.", Invalid},
 	{"InvalidParameterValue", "", Invalid},
 
@@ -197,8 +197,8 @@ func TestAllowNamesTheAction(t *testing.T) {
 		"DeleteMessageBatch":           "sqs:DeleteMessage",
 		"ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
 	} {
-		if got := Allow(op); !strings.HasSuffix(got, " "+want) {
-			t.Errorf("Allow(%s) = %q", op, got)
+		if got := IAMAdvice(op); !strings.HasSuffix(got, " "+want) {
+			t.Errorf("IAMAdvice(%s) = %q", op, got)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	case NoQueue:
 		advice = fmt.Sprintf("there is no such queue%s, or this account may not see it: check name, account and the client's region", region)
 	case Denied:
-		advice = Allow(op)
+		advice = IAMAdvice(op)
 		if op == "GetQueueAttributes" {
 			advice += ", or give the visibility timeout with WithVisibility"
 		}
@@ -207,9 +207,9 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	return fmt.Errorf("%s for queue %s: %s: %w", op, id.Name, advice, err)
 }
 
-// Allow names the IAM action that a call needs. Batch calls have no action of
+// IAMAdvice names the IAM action that a call needs. Batch calls have no action of
 // their own (Q12).
-func Allow(op string) string {
+func IAMAdvice(op string) string {
 	action := "allow the IAM action sqs:" + strings.TrimSuffix(op, "Batch")
 	if op == "ReceiveMessage" {
 		action += " (for an encrypted queue also kms:Decrypt)"
