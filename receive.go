@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sqsub/sqsub/internal/queue"
@@ -287,10 +285,7 @@ func (r *receiver) shorten(took time.Duration) {
 // isTimeout reports whether a request was sent and its answer not awaited to the
 // end: a timeout, but not of the connection.
 func isTimeout(err error) bool {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" || strings.Contains(err.Error(), "TLS handshake timeout") {
-		return false
-	}
 	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+	timedOut := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+	return timedOut && !queue.NotSent(err)
 }

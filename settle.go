@@ -93,8 +93,9 @@ type outgoing struct {
 	r Result
 
 	// visibleAt is when the message may be visible again, by a try whose answer was
-	// lost; zero = no try may have taken effect.
+	// lost, for the reason why; zero = no try may have taken effect.
 	visibleAt time.Time
+	why       error
 }
 
 // handBack makes messages visible again, each after the delay of its result, in
@@ -122,7 +123,7 @@ func (s *Subscription) handBack(back []outgoing) {
 				continue
 			}
 			if o.visibleAt.IsZero() && queue.MayHaveTakenEffect(errs[i]) {
-				o.visibleAt = tried.Add(o.r.Delay)
+				o.visibleAt, o.why = tried.Add(o.r.Delay), errs[i]
 			}
 			back = append(back, o)
 		}
@@ -139,7 +140,7 @@ func (s *Subscription) handBack(back []outgoing) {
 // more: on a standard queue the call would act on whoever holds it now (V9).
 func (s *Subscription) givenUp(o outgoing) bool {
 	if !s.fifo && !o.visibleAt.IsZero() && passed(time.Now(), o.visibleAt) {
-		s.unsettled(o, errors.New("SQS may have made it visible already"))
+		s.unsettled(o, fmt.Errorf("SQS may have done it all the same: %w", o.why))
 		return true
 	}
 	lost := o.d.ext.err()
@@ -214,7 +215,7 @@ func (s *Subscription) handedBack(o outgoing, err error) bool {
 
 // unsettled ends a delivery that could not be handed back.
 func (s *Subscription) unsettled(o outgoing, err error) {
-	s.log.Error("a message could not be handed back: it comes back when its visibility timeout lapses", o.d.attrs("error", err)...)
+	s.log.Error("a message could not be handed back: it comes back when its visibility timeout lapses, at the latest", o.d.attrs("error", err)...)
 	o.r.Outcome, o.r.Delay = Unsettled, 0
 	o.r.Err = errors.Join(o.r.Err, err)
 	s.finish(o.d, o.r)

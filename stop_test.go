@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/sqsub/sqsub"
 	"github.com/sqsub/sqsub/sqstest"
@@ -515,6 +520,37 @@ func TestStateOfWhatAStopHandsBack(t *testing.T) {
 		}
 		if err := end(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// While no connection can be made no call takes effect, so that it is tried again: a
+// message that failed, and what a stop hands back, do not stay hidden.
+func TestHandBackWhileSQSIsOutOfReach(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.client = f.Client(func(o *sqs.Options) {
+			inner := o.HTTPClient
+			o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
+				if at := f.now(); at >= 5*time.Second && at < 8*time.Second {
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+				}
+				return inner.Do(r)
+			})
+		})
+		f.sendMany(20)
+		sub := f.subscribe(func(context.Context, *sqsub.Delivery) error {
+			time.Sleep(5 * time.Second)
+			return sqsub.RetryAfter(0, errHandler)
+		}, sqsub.WithConcurrency(5), sqsub.WithPrefetch(15))
+		f.wait(5 * time.Second)
+		f.stop(sub)
+		if st := sub.Stats(); st.Retried < 5 || st.Retried+st.Released != 20 || f.now() > 30*time.Second {
+			t.Errorf("after %v: %+v", f.now(), st)
+		}
+		for body, m := range f.held() {
+			if m.State != sqstest.Visible || m.VisibleAt.Sub(f.start) > 15*time.Second {
+				t.Errorf("%s: %+v", body, m)
+			}
 		}
 	})
 }

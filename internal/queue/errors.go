@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -129,14 +130,22 @@ func as[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// MayHaveTakenEffect reports whether a call that failed may have taken effect all the same:
-// whether it was anything but refused, or not sent.
+// MayHaveTakenEffect reports whether a call that failed may have taken effect all
+// the same: whether it was anything but refused, or not sent.
 func MayHaveTakenEffect(err error) bool {
 	if entry := (*EntryError)(nil); errors.As(err, &entry) {
 		return !entry.SenderFault
 	}
 	refused := statusOf(err)/100 == 4
-	return !refused && err != errTooLate
+	return !refused && !NotSent(err)
+}
+
+// NotSent reports whether a call failed before its request could leave: its time
+// was over, or no connection came about.
+func NotSent(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, errTooLate) || errors.As(err, &op) && op.Op == "dial" ||
+		strings.Contains(err.Error(), "TLS handshake timeout") // net/http has no type for it
 }
 
 // statusOf is the HTTP status of the answer that err tells of; 0 = there was none.
