@@ -75,6 +75,9 @@ func (l *dispatcher) enter(d *delivery) {
 	if ln.parked != nil && ln.parked.awaited.sameMessage(d) {
 		l.unpark(ln)
 	}
+	if c := ln.current; c != nil && c.state == Running && c.sameMessage(d) && c.ext.err() != nil {
+		l.log.Warn("a message was delivered again whose handler goes on after it has lost it: it is held until that has returned", d.attrs()...)
+	}
 	switch {
 	case ln.queued:
 		ln.waiting[0].state = WaitingForSlot

@@ -304,11 +304,13 @@ func (l *dispatcher) receive() time.Time {
 }
 
 // room is how many messages can be taken in hand: one for each slot that is free
-// and for each place to wait. In a FIFO queue a whole group takes up one.
+// and for each place to wait. A lane takes up one, with all that waits in it, be it
+// a FIFO group or a message delivered again whose handler does not heed its loss. A
+// queue that hides nothing may deliver a message again and again.
 func (l *dispatcher) room() int {
-	taken := len(l.held) - l.settling
-	if l.fifo {
-		taken = l.busy + len(l.ready)
+	taken := l.busy + len(l.ready)
+	if l.visibility == 0 {
+		taken = len(l.held) - l.settling
 	}
 	room := l.concurrency - taken
 	if sum := room + l.prefetch; sum >= room { // either may be as large as an int can be

@@ -313,6 +313,34 @@ func TestPoisonReachesTheDeadLetterQueue(t *testing.T) {
 	})
 }
 
+// Handlers that go on after their messages were lost take up their own slots, not
+// those that are free for others, when the messages come again.
+func TestUnheededLossLeavesSlotsToOthers(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("hung 1", "hung 2", "hung 3")
+		f.Inject(always(changeOp, sqstest.Fault{Code: "AccessDenied", Status: 403}))
+		sub := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if strings.HasPrefix(d.Body(), "hung") {
+				time.Sleep(10 * time.Minute)
+			}
+			return nil
+		}, sqsub.WithConcurrency(6), sqsub.WithVisibility(10*time.Second))
+		f.wait(15 * time.Second)
+		f.Inject(nil)
+		f.sendMany(30)
+		f.wait(20 * time.Second)
+		if st := sub.Stats(); st.Deleted != 30 || st.InFlight != 6 {
+			t.Errorf("%+v", st)
+		}
+		if n := len(f.logged("level=WARN", "delivered again", "receive_count=2")); n != 3 {
+			t.Errorf("logged %q", f.loud())
+		}
+		f.wait(11 * time.Minute)
+		f.stop(sub)
+		f.wantHeld()
+	})
+}
+
 // B093, B177, B178, B095: what a handler returns is what goes over the wire.
 func TestVerdictOnTheWire(t *testing.T) {
 	for _, c := range []struct {
