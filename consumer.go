@@ -77,6 +77,8 @@ type Subscription struct {
 	aborting chan struct{} // closed by abort
 	abort    func()
 
+	abortedAt time.Time // valid when aborting is closed
+
 	// What happens to deliveries and receives is told to the loop, which alone
 	// owns the state of the subscription. looped is closed when it has ended.
 	events chan event
@@ -191,7 +193,10 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 	s.queue = queue.New(ctx, client, url, cfg.batchDelay > 0, s.called)
 	s.polling, s.cancelPolling = context.WithCancel(s.base)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
-	s.abort = sync.OnceFunc(func() { close(s.aborting) })
+	s.abort = sync.OnceFunc(func() {
+		s.abortedAt = time.Now()
+		close(s.aborting)
+	})
 	return s
 }
 

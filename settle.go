@@ -14,8 +14,10 @@ const (
 	// settleLimit is how long one delete or delay may take.
 	settleLimit = 5 * time.Second
 
-	// stopTries is how often a call is tried when a stop has run out of time.
-	stopTries = 2
+	// stopLimit is how long a call may take when a stop has run out of time, and is
+	// tried for the last time: together with DefaultDrainTimeout that is less than the
+	// 30 s after which container platforms kill a process.
+	stopLimit = 3 * time.Second
 
 	// followersBehind is how much later than the message that failed the rest of
 	// its group comes back: see fail.
@@ -33,6 +35,14 @@ func (s *Subscription) leaveBy(h hold, now time.Time, urgent bool) time.Time {
 		return now.Add(s.batchDelay)
 	}
 	return now.Add(min(s.batchDelay, max(0, h.end().Sub(now)/10)))
+}
+
+// tryLimit is how long one delete or delay may take now.
+func (s *Subscription) tryLimit() time.Duration {
+	if closed(s.aborting) {
+		return stopLimit
+	}
+	return settleLimit
 }
 
 // fail hands a message back whose handler failed, and what must not overtake it.
@@ -127,7 +137,7 @@ func (s *Subscription) handBack(back []outgoing) {
 			}
 			back = append(back, o)
 		}
-		if len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), try) {
+		if len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), tried) {
 			for _, o := range back {
 				s.unsettled(o, errors.New("the stop ran out of time"))
 			}
@@ -160,7 +170,7 @@ func (s *Subscription) givenUp(o outgoing) bool {
 // those that SQS allows.
 func (s *Subscription) change(back []outgoing, try int) []error {
 	now := time.Now()
-	limit := settleLimit
+	limit := s.tryLimit()
 	changes := make([]queue.Change, len(back))
 	for i, o := range back {
 		h := o.d.ext.current()
@@ -231,17 +241,15 @@ func timeLeft(back []outgoing) time.Duration {
 	return max(0, left)
 }
 
-// pause waits before another try. It is false if there must not be one, since a
-// stop has run out of time.
-func (s *Subscription) pause(d time.Duration, try int) bool {
+// pause waits before another try. It is false if there must not be one: a stop has
+// run out of time, and the last try began after that, or took too long.
+func (s *Subscription) pause(d time.Duration, began time.Time) bool {
 	aborting := s.aborting
-	select {
-	case <-aborting:
-		if try+1 >= stopTries {
+	if closed(aborting) {
+		if !began.Before(s.abortedAt) || time.Since(s.abortedAt)+d > stopLimit/2 {
 			return false
 		}
 		aborting = nil
-	default:
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

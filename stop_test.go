@@ -555,6 +555,31 @@ func TestHandBackWhileSQSIsOutOfReach(t *testing.T) {
 	})
 }
 
+// With the defaults a stop fits the 30 s that container platforms leave, also if SQS
+// answers nothing any more.
+func TestStopEndsInTimeWithoutAnAnswer(t *testing.T) {
+	for _, visibility := range []time.Duration{2 * time.Second, 30 * time.Second, 5 * time.Minute} {
+		for began := range 5 { // of the stop, in steps that extensions do not follow
+			for name, handler := range map[string]sqsub.Handler{
+				"obeys": obeys(time.Hour),
+				"works": works(50 * time.Second), // deleted while the stop waits no longer
+			} {
+				bubble(t, "q", func(f *fixture) {
+					f.sendMany(20)
+					sub := f.subscribe(handler, sqsub.WithVisibility(visibility), sqsub.WithPrefetch(5))
+					f.wait(27*time.Second + time.Duration(began)*1300*time.Millisecond)
+					f.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Hang: true} })
+					before := f.now()
+					f.stop(sub)
+					if took := f.now() - before; took > 30*time.Second {
+						t.Errorf("%s, visibility %v, begun after %v: the stop took %v", name, visibility, before, took)
+					}
+				})
+			}
+		}
+	}
+}
+
 // Close cuts a graceful stop short, and so does the end of a Shutdown's ctx.
 func TestCloseDuringShutdown(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
