@@ -59,7 +59,10 @@ func (l *dispatcher) concerns(d *delivery) bool {
 
 // enter puts a delivery into its lane.
 func (l *dispatcher) enter(d *delivery) {
-	d.deleteOnly = l.memory.has(d.ID(), d.ReceivedAt)
+	if l.memory.has(d.ID(), d.ReceivedAt) {
+		d.deleteOnly = true
+		l.log.Info("a message came again whose delete was not confirmed: it is deleted, not handled again", d.attrs()...)
+	}
 	key := l.key(d)
 	ln := l.lanes[key]
 	if ln == nil {

@@ -262,24 +262,27 @@ func (s *Subscription) unfinished() string {
 	if err != nil {
 		return "some deliveries"
 	}
-	const most = 3
-	var ids strings.Builder
-	for i, h := range held[:min(most, len(held))] {
-		if i > 0 {
-			ids.WriteString(", ")
-		}
-		ids.WriteString(h.ID)
+	ids := make([]string, len(held))
+	for i, h := range held {
+		ids[i] = h.ID
 	}
-	switch n := len(held); {
-	case n == 0:
+	switch n := len(held); n {
+	case 0:
 		return "only a receive"
-	case n == 1:
-		return fmt.Sprintf("1 delivery (%s)", &ids)
-	case n <= most:
-		return fmt.Sprintf("%d deliveries (%s)", n, &ids)
+	case 1:
+		return "1 delivery (" + some(ids) + ")"
 	default:
-		return fmt.Sprintf("%d deliveries (%s, ...)", n, &ids)
+		return fmt.Sprintf("%d deliveries (%s)", n, some(ids))
 	}
+}
+
+// some lists the first few.
+func some(ids []string) string {
+	const few = 3
+	if len(ids) > few {
+		ids = append(ids[:few:few], "...")
+	}
+	return strings.Join(ids, ", ")
 }
 
 // Close stops the subscription at once: the open receive is aborted, and may

@@ -231,8 +231,12 @@ func TestDeleteThatFailedIsRemembered(t *testing.T) {
 			f.wantHeld()
 			f.onlyRun()
 			f.stop(sub)
-			if st := sub.Stats(); st.Unsettled == 0 || st.Deleted == 0 {
+			st := sub.Stats()
+			if st.Unsettled == 0 || st.Deleted == 0 {
 				t.Errorf("%d unsettled, %d deleted", st.Unsettled, st.Deleted)
+			}
+			if n := len(f.logged("level=INFO", "deleted, not handled again")); n == 0 || n >= int(st.Received) {
+				t.Errorf("%d lines say so of %d deliveries", n, st.Received)
 			}
 		})
 	}

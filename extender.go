@@ -171,11 +171,6 @@ func (e *extender) expiry() error {
 func (e *extender) Done(sent, answered time.Time, err error) {
 	try := Extension{Timeout: e.call.Timeout, Latency: answered.Sub(sent), Err: err}
 	last, lost := e.answered(sent, answered, err)
-	if err == nil {
-		e.s.stats.extended.Add(1)
-	} else {
-		e.s.stats.extendFailures.Add(1)
-	}
 	if e.s.hooks.Extended == nil && !last && lost == nil {
 		e.told()
 		return
@@ -200,11 +195,21 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 	defer e.mu.Unlock()
 	e.calling = false
 	e.telling++
+	kind := queue.Classify(err)
+	// Most likely the delete has overtaken the extension (B016, B018): the answer to
+	// that tells what has become of the message.
+	overtaken := kind == queue.Gone && e.yielded
+	switch {
+	case err == nil:
+		e.s.stats.extended.Add(1)
+	case !overtaken:
+		e.s.stats.extendFailures.Add(1)
+	}
 	if e.cause != nil {
 		return false, nil // it was lost meanwhile
 	}
 	end := e.hold.end()
-	switch kind := queue.Classify(err); {
+	switch {
 	case err == nil && passed(now, end): // it proves nothing (V8)
 		return false, e.lose(lapsed(errors.New("an extension was answered too late")))
 	case err == nil:
@@ -212,9 +217,7 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 		e.failure, e.tries = nil, 0
 		last = !e.warned && e.hold.ask(e.due()) == 0
 		e.warned = e.warned || last
-	case kind == queue.Gone && e.yielded:
-		// Most likely the delete has overtaken the extension (B016, B018), and the
-		// answer to that tells what has become of the message.
+	case overtaken:
 		e.deleted = queue.IsDeleted(err)
 		e.disarm()
 		return false, nil

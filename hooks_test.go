@@ -204,7 +204,7 @@ func TestHookOfPolls(t *testing.T) {
 		if at := sub.Stats().LastReceive; time.Since(at) > 2*time.Second {
 			t.Errorf("the last receive was %v ago", time.Since(at))
 		}
-		if st := sub.Stats(); st.ReceiveFailures != 1 || st.Receiving != 1 || st.InFlight != 13 || st.Waiting != 0 {
+		if st := sub.Stats(); st.ReceiveFailures != 1 || !st.ReceivesFailSince.IsZero() || st.Receiving != 1 || st.InFlight != 13 || st.Waiting != 0 {
 			t.Errorf("%+v", st)
 		}
 		sub.Close()
@@ -490,7 +490,7 @@ func TestExtensionOvertakenByTheDelete(t *testing.T) {
 			f.wait(time.Minute)
 			f.wantHeld()
 			f.stop(sub)
-			if st := sub.Stats(); st.VisibilityLost != 0 || st.Deleted != 2 || st.DeletedLate != 0 || st.Released != 0 {
+			if st := sub.Stats(); st.VisibilityLost != 0 || st.Deleted != 2 || st.DeletedLate != 0 || st.Released != 0 || st.ExtendFailures != 0 {
 				t.Errorf("%s: %+v", queue, st)
 			}
 			if loud := f.loud(); len(loud) > 0 {

@@ -50,7 +50,11 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 	if errors.Is(cause, ErrHoldLimit) && d.ext.hasWarned() {
 		level = slog.LevelDebug
 	}
-	s.log.Log(context.Background(), level, "visibility lost: another consumer may get the message", d.attrs("error", cause)...)
+	consequence := "another consumer may get the message"
+	if queue.IsDeleted(cause) {
+		consequence = "the message has been deleted"
+	}
+	s.log.Log(context.Background(), level, "visibility lost: "+consequence, d.attrs("error", cause)...)
 	if f := s.hooks.Lost; f != nil {
 		f(&d.Delivery, cause)
 	}

@@ -192,6 +192,7 @@ func (r *receiver) takeAnswer(res pollResult) {
 	}
 	answered := res.Answered // not &res.Answered, which would keep the messages
 	r.s.stats.lastReceive.Store(&answered)
+	r.s.stats.receivesFailSince.Store(nil)
 	r.s.receives.ok(r.s.log)
 	r.failures, r.rejected, r.missing, r.retryAt = 0, false, time.Time{}, time.Time{}
 	r.cutOff = 0
@@ -227,6 +228,10 @@ func (r *receiver) takeFailure(res pollResult, took time.Duration) {
 		return // this attempt is not repeated, and the next receive need not wait (B079)
 	}
 	r.s.stats.receiveFailures.Add(1)
+	if r.failures == 0 {
+		since := res.Answered
+		r.s.stats.receivesFailSince.Store(&since)
+	}
 	switch stopping := closed(r.s.draining); {
 	case isTimeout(res.Err) && stopping:
 		r.abandoned() // no other receive will tell

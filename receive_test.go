@@ -478,6 +478,12 @@ func TestQueueIsGone(t *testing.T) {
 		if n := len(f.calls(receiveOp)); n > 60 {
 			f.Errorf("%d receives", n)
 		}
+		if len(f.logged("level=WARN", "ReceiveMessage fails", "has not existed for two minutes")) != 1 {
+			f.Errorf("logged %q", f.loud())
+		}
+		if since := sub.Stats().ReceivesFailSince.Sub(f.start); since < 10*time.Second || since > 31*time.Second {
+			f.Errorf("receives fail since %v", since)
+		}
 		if n := len(f.logged("level=WARN", "ReceiveMessage")); n != 1 {
 			f.Errorf("%d warnings: %q", n, f.loud())
 		}

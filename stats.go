@@ -23,11 +23,15 @@ type Stats struct {
 	Lost              uint64    // with that outcome: neither deleted nor handed back
 	VisibilityLost    uint64    // deliveries whose visibility was lost
 	Extended          uint64    // extensions granted
-	ExtendFailures    uint64    // tries to extend that failed
+	ExtendFailures    uint64    // tries to extend that failed, but for those that a delete had overtaken
 	SettleFailures    uint64    // tries to delete or to hand back that failed
 	ReceiveFailures   uint64    // receives that failed
-	ReceivesAbandoned uint64    // receives that ended without an answer and may have stranded messages until their timeout lapses
-	LastReceive       time.Time // when the last receive succeeded, with messages or without, for health checks; zero before the first
+	ReceivesAbandoned uint64    // receives that timed out or that a stop aborted, and may have stranded messages until their timeout lapses
+	LastReceive       time.Time // when the last receive succeeded, with messages or without; zero before the first
+
+	// ReceivesFailSince is when the first of the last receives failed that failed in
+	// a row, for health checks. Zero means that the last one succeeded, or there was none.
+	ReceivesFailSince time.Time
 }
 
 // counters are the Stats while they are counted.
@@ -36,7 +40,7 @@ type counters struct {
 	received, deleted, deletedLate, discarded, retried, released atomic.Uint64
 	unsettled, lost, visibilityLost, extended, extendFailures    atomic.Uint64
 	settleFailures, receiveFailures, receivesAbandoned           atomic.Uint64
-	lastReceive                                                  atomic.Pointer[time.Time]
+	lastReceive, receivesFailSince                               atomic.Pointer[time.Time]
 }
 
 func (c *counters) snapshot() Stats {
@@ -62,6 +66,9 @@ func (c *counters) snapshot() Stats {
 	}
 	if t := c.lastReceive.Load(); t != nil {
 		st.LastReceive = *t
+	}
+	if t := c.receivesFailSince.Load(); t != nil {
+		st.ReceivesFailSince = *t
 	}
 	return st
 }

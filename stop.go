@@ -82,15 +82,15 @@ const settlingTimeout = 40 * time.Second
 // cancelAll ends a stop's patience.
 func (l *dispatcher) cancelAll() {
 	l.cancelPolling()
-	unfinished := 0
+	var unfinished []string
 	for _, d := range l.held {
 		if d.state == Running {
-			unfinished++
+			unfinished = append(unfinished, d.ID())
 			d.cancel(ErrShutdown)
 		}
 	}
-	if unfinished > 0 {
-		l.log.Warn("the stop waits no longer: handlers are cancelled", "handlers", unfinished)
+	if n := len(unfinished); n > 0 {
+		l.log.Warn("the stop waits no longer: handlers are cancelled", "handlers", n, "messages", some(unfinished))
 	}
 }
 

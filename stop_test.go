@@ -315,8 +315,14 @@ func TestDrainTimeout(t *testing.T) {
 		if st := sub.Stats(); st.Released != 3 || st.Retried != 0 || st.ReceivesAbandoned != 1 {
 			t.Errorf("%d released, %d retried, %d receives abandoned", st.Released, st.Retried, st.ReceivesAbandoned)
 		}
-		if len(f.logged("level=WARN", "handlers are cancelled", "handlers=3")) != 1 {
-			t.Errorf("logged %q", f.loud())
+		told := f.logged("level=WARN", "handlers are cancelled", "handlers=3")
+		if len(told) != 1 {
+			t.Fatalf("logged %q", f.loud())
+		}
+		for _, m := range f.held() {
+			if !strings.Contains(told[0], m.ID) {
+				t.Errorf("%s is not named: %s", m.Body, told[0])
+			}
 		}
 	})
 }

@@ -37,6 +37,8 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 		message += ": SQS refuses the request"
 	case queue.Denied:
 		message += " and is retried: " + queue.IAMAdvice(t.op)
+	case queue.NoQueue:
+		message += " and is retried: the subscription ends when the queue has not existed for two minutes"
 	default:
 		message += " and is retried"
 	}
