@@ -10,7 +10,8 @@ import (
 
 // handle runs the handler of a delivery and begins to settle it by what the
 // handler returned. What is on its stack while a handler runs is there for each
-// of them, so that it leaves all else to others.
+// of them, so that it leaves all else to others: a Result in this frame, and a held
+// handler takes 4 KiB of stack instead of 2.
 func (s *Subscription) handle(d *delivery) {
 	started, judged := time.Now(), false
 	if s.refused(d, started) {
@@ -21,9 +22,7 @@ func (s *Subscription) handle(d *delivery) {
 			s.exit(d, time.Since(started))
 		}
 	}()
-	r := s.judge(d, s.call(d))
-	judged = true
-	s.settle(d, r, started)
+	s.settle(d, s.call(d), started, &judged)
 }
 
 // refused ends a delivery that was lost before its handler could be called: it
@@ -40,8 +39,11 @@ func (s *Subscription) refused(d *delivery, now time.Time) bool {
 	return true
 }
 
-// settle begins to settle a delivery whose handler has returned.
-func (s *Subscription) settle(d *delivery, r Result, started time.Time) {
+// settle begins to do what a handler's error asks for. It sets judged when it is known
+// what that is.
+func (s *Subscription) settle(d *delivery, err error, started time.Time, judged *bool) {
+	r := s.judge(d, err)
+	*judged = true
 	now := time.Now()
 	r.Duration = now.Sub(started)
 	switch r.Outcome {
