@@ -5,16 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/sqsub/sqsub"
 	"github.com/sqsub/sqsub/sqstest"
@@ -534,14 +529,9 @@ func TestStateOfWhatAStopHandsBack(t *testing.T) {
 // message that failed, and what a stop hands back, do not stay hidden.
 func TestHandBackWhileSQSIsOutOfReach(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
-		f.client = f.Client(func(o *sqs.Options) {
-			inner := o.HTTPClient
-			o.HTTPClient = doer(func(r *http.Request) (*http.Response, error) {
-				if at := f.now(); at >= 5*time.Second && at < 8*time.Second {
-					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-				}
-				return inner.Do(r)
-			})
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			at := c.At.Sub(f.start)
+			return sqstest.Fault{Refuse: at >= 5*time.Second && at < 8*time.Second}
 		})
 		f.sendMany(20)
 		sub := f.subscribe(func(context.Context, *sqsub.Delivery) error {

@@ -47,6 +47,9 @@ func (d direct) Do(req *http.Request) (*http.Response, error) {
 	}
 	w := &recorder{header: http.Header{}}
 	broken := w.serve(d.server, r)
+	if w.refused {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
 	if w.status == 0 {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -74,9 +77,10 @@ func (d direct) Do(req *http.Request) (*http.Response, error) {
 
 // recorder keeps the server's answer. The status stays 0 if there is none.
 type recorder struct {
-	header http.Header
-	status int
-	body   []byte
+	header  http.Header
+	status  int
+	body    []byte
+	refused bool
 }
 
 func (w *recorder) Header() http.Header { return w.header }

@@ -15,6 +15,7 @@ type Fault struct {
 	Delay time.Duration // before the call takes effect
 	Lag   time.Duration // after its effect and before its answer
 
+	Refuse   bool // no connection comes about, and the call never has an effect; over HTTP it breaks, as with Reset
 	Hang     bool // no answer until the client gives up
 	Reset    bool // the connection breaks instead of an answer
 	Truncate bool // the answer is cut off in the middle
@@ -51,7 +52,7 @@ func (f *Fault) answers() bool { return f.Code != "" || f.Status != 0 || f.Body 
 
 // instead reports whether the call has no effect.
 func (f *Fault) instead() bool {
-	return !f.After && (f.Hang || f.Reset || f.Truncate || f.answers())
+	return f.Refuse || !f.After && (f.Hang || f.Reset || f.Truncate || f.answers())
 }
 
 func (f *Fault) fails(entry int) bool { return slices.Contains(f.FailEntries, entry) }

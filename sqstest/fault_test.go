@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -69,6 +70,25 @@ func TestFaultResetInsteadOfTheEffect(t *testing.T) {
 		f.wantStates("a visible")
 		if c := f.lastCall(); c.Status != 0 || c.Done.IsZero() {
 			t.Errorf("call %+v", c)
+		}
+	})
+}
+
+func TestFaultRefuse(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard()
+		f.send("a")
+		for _, after := range []bool{false, true} {
+			f.inject("ReceiveMessage", sqstest.Fault{Refuse: true, After: after})
+			_, err := f.tryReceive(t.Context())
+			var op *net.OpError
+			if !errors.As(err, &op) || op.Op != "dial" {
+				t.Errorf("error %v, want a refused connection", err)
+			}
+			f.wantStates("a visible")
+			if c := f.lastCall(); c.Status != 0 || c.Done.IsZero() {
+				t.Errorf("call %+v", c)
+			}
 		}
 	})
 }

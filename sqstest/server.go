@@ -205,6 +205,12 @@ func (x *exchange) answer(in input, err error) (answer, bool) {
 // send puts the answer on the wire, unless a fault prevents it.
 func (x *exchange) send(a answer) {
 	switch {
+	case x.fault.Refuse:
+		x.end(0, "")
+		if w, ok := x.w.(*recorder); ok {
+			w.refused = true
+		}
+		panic(http.ErrAbortHandler)
 	case x.fault.Hang:
 		<-x.ctx().Done()
 		x.end(0, "")

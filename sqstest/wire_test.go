@@ -217,4 +217,8 @@ func TestBrokenConnectionsOverHTTP(t *testing.T) {
 	if _, err := client.ReceiveMessage(t.Context(), in); !errors.Is(err, io.EOF) || retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) != aws.TrueTernary {
 		t.Errorf("broken: error %v", err)
 	}
+	s.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Refuse: true} })
+	if _, err := client.ReceiveMessage(t.Context(), in); !errors.Is(err, io.EOF) {
+		t.Errorf("refused: error %v", err)
+	}
 }

@@ -170,7 +170,7 @@ func (p *plan) planWeather(d draw) {
 	for range d.IntN(5) {
 		s := spell{
 			op:   pick(d, "", "", "Receive", "Change", "Delete"),
-			kind: pick(d, "", hang, reset, serverError, throttle, expired, denied, late, after),
+			kind: pick(d, "", hang, reset, refused, serverError, throttle, expired, denied, late, after),
 			p:    pick(d, 1, 1, 0.9, 0.5),
 		}
 		s.from = d.within(p.length)

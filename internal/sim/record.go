@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -90,6 +91,9 @@ func (r *request) refused() bool {
 
 // unsure reports whether a request failed and may have taken effect all the same.
 func (r *request) unsure() bool {
+	if op := (*net.OpError)(nil); errors.As(r.err, &op) && op.Op == "dial" {
+		return false
+	}
 	var answer interface{ HTTPStatusCode() int }
 	if errors.As(r.err, &answer) {
 		status := answer.HTTPStatusCode()

@@ -16,6 +16,7 @@ import (
 const (
 	hang        = "hang"
 	reset       = "reset"
+	refused     = "refused" // no connection
 	truncated   = "truncated"
 	serverError = "server error"
 	throttle    = "throttle"
@@ -119,7 +120,7 @@ func (w *weather) kind(d draw, c sqstest.Call) string {
 }
 
 func (w *weather) any(d draw, c sqstest.Call) string {
-	kinds := []string{hang, reset, reset, truncated, serverError, serverError, throttle, expired, late, late, late, after, after}
+	kinds := []string{hang, reset, reset, refused, refused, truncated, serverError, serverError, throttle, expired, late, late, late, after, after}
 	switch {
 	case c.Op == "ReceiveMessage":
 		kinds = append(kinds, missed, garbled)
@@ -143,6 +144,8 @@ func (w *weather) bring(d draw, kind string, c sqstest.Call, f *sqstest.Fault) {
 		f.Hang = true
 	case reset:
 		f.Reset = true
+	case refused:
+		f.Refuse = true
 	case truncated: // an answer that begins with 200 comes from a call that took effect
 		f.Truncate, f.After = true, true
 	case serverError:
