@@ -946,6 +946,26 @@ func TestReasonIsToldOfEachTime(t *testing.T) {
 	})
 }
 
+// Receives that fail every other time do not work again, until they have for a while.
+func TestFlappingDoesNotWorkAgain(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Delay: time.Second, Reset: n%3 > 0, Empty: true} }))
+		f.subscribe(works(0))
+		f.wait(10 * time.Minute)
+		if n := len(f.logged("level=INFO")); n != 0 {
+			f.Errorf("logged %q", f.loud())
+		}
+		if n := len(f.logged("level=WARN")); n < 5 || n > 10 { // once a minute
+			f.Errorf("%d warnings: %q", n, f.loud())
+		}
+		f.Inject(nil)
+		f.wait(11 * time.Minute)
+		if n := len(f.logged("level=INFO", "works again")); n != 1 {
+			f.Errorf("%d lines say that it works again", n)
+		}
+	})
+}
+
 // B120, B198: normal work, and its end, are not worth a line above Debug.
 func TestNormalWorkIsQuiet(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {

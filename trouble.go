@@ -17,13 +17,19 @@ type trouble struct {
 	mu       sync.Mutex
 	failures int       // in a row
 	since    time.Time // of the first of them
+	last     time.Time // of all
 	warned   bool
 	at       map[queue.Kind]time.Time
 }
 
-// troublePause is how long calls that fail and work in turn, or fail in turn for
-// one reason and another, are not warned of again.
-const troublePause = time.Minute
+const (
+	// troublePause is how long calls that fail and work in turn, or fail in turn for
+	// one reason and another, are not warned of again.
+	troublePause = time.Minute
+
+	// troubleOver is how long after the last failure a call says that they work again.
+	troubleOver = 5 * time.Second
+)
 
 func (t *trouble) failed(log *slog.Logger, err error) {
 	kind := queue.Classify(err)
@@ -48,14 +54,15 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 func (t *trouble) worthWarning(kind queue.Kind, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.last = now
 	if t.failures++; t.failures == 1 {
 		t.since = now
 	}
 	if kind == queue.Transient && t.failures == 1 {
 		return false
 	}
-	last, before := t.at[kind]
-	if before && (!last.Before(t.since) || now.Sub(last) < troublePause) {
+	told, before := t.at[kind]
+	if before && (!told.Before(t.since) || now.Sub(told) < troublePause) {
 		return false
 	}
 	if t.at == nil {
@@ -67,8 +74,8 @@ func (t *trouble) worthWarning(kind queue.Kind, now time.Time) bool {
 
 func (t *trouble) ok(log *slog.Logger) {
 	t.mu.Lock()
-	recovered := t.warned
-	t.failures, t.warned = 0, false
+	recovered := t.warned && time.Since(t.last) >= troubleOver
+	t.failures, t.warned = 0, t.warned && !recovered
 	t.mu.Unlock()
 	if recovered {
 		log.Info(t.op + " works again")
