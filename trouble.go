@@ -15,11 +15,11 @@ type trouble struct {
 	op string
 
 	mu       sync.Mutex
-	failures int       // in a row
-	since    time.Time // of the first of them
-	last     time.Time // of all
-	warned   bool
-	at       map[queue.Kind]time.Time
+	failures int                      // in a row
+	since    time.Time                // when the first of them was
+	last     time.Time                // when the last failure was
+	warned   bool                     // of failures, and not said since that calls work again
+	warnedOf map[queue.Kind]time.Time // when, the last time
 }
 
 const (
@@ -61,14 +61,14 @@ func (t *trouble) worthWarning(kind queue.Kind, now time.Time) bool {
 	if kind == queue.Transient && t.failures == 1 {
 		return false
 	}
-	told, before := t.at[kind]
+	told, before := t.warnedOf[kind]
 	if before && (!told.Before(t.since) || now.Sub(told) < troublePause) {
 		return false
 	}
-	if t.at == nil {
-		t.at = make(map[queue.Kind]time.Time)
+	if t.warnedOf == nil {
+		t.warnedOf = make(map[queue.Kind]time.Time)
 	}
-	t.warned, t.at[kind] = true, now
+	t.warned, t.warnedOf[kind] = true, now
 	return true
 }
 
