@@ -59,10 +59,7 @@ func (l *dispatcher) concerns(d *delivery) bool {
 
 // enter puts a delivery into its lane.
 func (l *dispatcher) enter(d *delivery) {
-	if l.memory.has(d.ID(), d.ReceivedAt) {
-		d.deleteOnly = true
-		l.log.Info("a message came again whose delete was not confirmed: it is deleted, not handled again", d.attrs()...)
-	}
+	d.deleteOnly = l.memory.has(d.ID(), d.ReceivedAt)
 	key := l.key(d)
 	ln := l.lanes[key]
 	if ln == nil {
@@ -78,8 +75,12 @@ func (l *dispatcher) enter(d *delivery) {
 	if ln.parked != nil && ln.parked.awaited.sameMessage(d) {
 		l.unpark(ln)
 	}
-	if c := ln.current; c != nil && c.state == Running && c.sameMessage(d) && c.ext.err() != nil {
-		l.log.Warn("a message was delivered again whose handler goes on after it has lost it: it is held until that has returned", d.attrs()...)
+	if d.deleteOnly {
+		l.log.Info("a message came again whose delete was not confirmed: it is deleted, not handled again", d.attrs()...)
+	}
+	if c := ln.current; c != nil && c.state == Running && c.sameMessage(d) && c.ext.err() != nil && !c.again {
+		c.again = true
+		l.log.Warn("a message was delivered again whose handler goes on after it has lost it: it waits here until that has returned", d.attrs()...)
 	}
 	switch {
 	case ln.queued:
@@ -91,6 +92,8 @@ func (l *dispatcher) enter(d *delivery) {
 		l.advance(ln)
 	case ln.current == nil && !ln.blocked():
 		l.queueUp(ln)
+	case ln.current != nil && ln.current.state == Settling && !ln.slot:
+		l.setBehind(ln, true)
 	}
 }
 

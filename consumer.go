@@ -52,8 +52,8 @@ var _ Client = (*sqs.Client)(nil)
 // early if the message may be with another consumer ([ErrVisibilityLost],
 // [ErrHoldLimit]) or a stop waits no longer ([ErrShutdown]); [context.Cause]
 // tells which. Its deadline is 5 s before the end of SQS's 12 hours, or the end of
-// [WithMaxHold]; it may be cancelled up to two seconds before that, since SQS
-// counts extensions in whole seconds.
+// [WithMaxHold]; it may be cancelled up to three seconds before that, since
+// SQS counts extensions in whole seconds.
 // A cancelled handler keeps its hold, if there still is one, until it returns.
 type Handler func(ctx context.Context, d *Delivery) error
 
@@ -77,6 +77,7 @@ type Subscription struct {
 	aborting chan struct{} // closed by abort
 	abort    func()
 
+	drainedBy time.Time // when the drain timeout ends; valid when draining is closed
 	abortedAt time.Time // valid when aborting is closed
 
 	// What happens to deliveries and receives is told to the loop, which alone
@@ -192,7 +193,10 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 	s.worker = s.work
 	s.queue = queue.New(ctx, client, url, cfg.batchDelay > 0, s.called)
 	s.polling, s.cancelPolling = context.WithCancel(s.base)
-	s.drain = sync.OnceFunc(func() { close(s.draining) })
+	s.drain = sync.OnceFunc(func() {
+		s.drainedBy = time.Now().Add(s.drainTimeout)
+		close(s.draining)
+	})
 	s.abort = sync.OnceFunc(func() {
 		s.abortedAt = time.Now()
 		close(s.aborting)

@@ -80,6 +80,7 @@ type delivery struct {
 	state      State
 	early      *parking // it may run during that: it was sent before the message that is awaited
 	deleteOnly bool     // its message was handled in an earlier delivery: delete it, run nothing
+	again      bool     // its message was delivered again while its handler ran, and that was told
 
 	handled bool    // its handler has succeeded, or discarded it
 	result  *Result // set when it has its outcome, before the loop is told

@@ -20,6 +20,7 @@ type dispatcher struct {
 	busy     int     // slots occupied
 	running  int     // handlers
 	parked   int     // lanes
+	behind   int     // lanes
 	settling int     // deliveries whose handler has returned and that are not settled
 	receiver receiver
 	memory   memory
@@ -167,6 +168,18 @@ func (l *dispatcher) fail(d *delivery, last bool) aftermath {
 	return aftermath{followers: ln.take(0, len(ln.waiting))}
 }
 
+// setBehind notes whether something waits in a lane for a delivery that is settling,
+// and has given up its slot: it is going to need one.
+func (l *dispatcher) setBehind(ln *lane, behind bool) {
+	switch {
+	case behind && !ln.behind:
+		l.behind++
+	case !behind && ln.behind:
+		l.behind--
+	}
+	ln.behind = behind
+}
+
 func (l *dispatcher) freeSlot(ln *lane) {
 	if ln.slot {
 		ln.slot = false
@@ -232,6 +245,7 @@ func (l *dispatcher) noteHandled(d *delivery) {
 // advance lets a lane without a current delivery go on: it starts the next if
 // it has kept its slot, lines up for one, or is gone.
 func (l *dispatcher) advance(ln *lane) {
+	l.setBehind(ln, false)
 	switch {
 	case len(ln.waiting) == 0:
 		l.unpark(ln)
@@ -276,6 +290,7 @@ func (l *dispatcher) takeLoss(d *delivery) {
 		l.advance(ln)
 	case ln.current.state == Settling:
 		l.freeSlot(ln)
+		l.setBehind(ln, false)
 	}
 }
 
@@ -308,7 +323,7 @@ func (l *dispatcher) receive() time.Time {
 // a FIFO group or a message delivered again whose handler does not heed its loss. A
 // queue that hides nothing may deliver a message again and again.
 func (l *dispatcher) room() int {
-	taken := l.busy + len(l.ready)
+	taken := l.busy + len(l.ready) + l.behind
 	if l.visibility == 0 {
 		taken = len(l.held) - l.settling
 	}

@@ -345,6 +345,29 @@ func TestUnheededLossLeavesSlotsToOthers(t *testing.T) {
 	})
 }
 
+// Copies that wait for a delete to be confirmed are going to need a slot each: they
+// take the place of other messages.
+func TestCopiesBehindUnconfirmedDeletesAreBounded(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(2000)
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if strings.HasPrefix(c.Op, deleteOp) || strings.HasPrefix(c.Op, changeOp) {
+				return sqstest.Fault{Code: "AccessDenied", Status: 403}
+			}
+			return sqstest.Fault{}
+		})
+		const slots = 10
+		sub := f.subscribe(works(100*time.Millisecond), sqsub.WithConcurrency(slots), sqsub.WithVisibility(5*time.Second))
+		for i := range 600 {
+			f.wait(time.Duration(i) * 200 * time.Millisecond)
+			if st := sub.Stats(); st.Waiting > slots || st.InFlight > 2*slots+100 {
+				t.Fatalf("%+v", st)
+			}
+		}
+		sub.Close()
+	})
+}
+
 // B093, B177, B178, B095: what a handler returns is what goes over the wire.
 func TestVerdictOnTheWire(t *testing.T) {
 	for _, c := range []struct {

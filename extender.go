@@ -145,7 +145,8 @@ func (e *extender) proceed() (lost error) {
 		if ask > 0 {
 			e.calling = true
 			e.call = &queue.Call{Receipt: e.d.receipt, Timeout: ask, Caller: e}
-			e.s.queue.BeginChange(e.call, queue.Deadline{LeaveBy: leaveBy, Limit: callLimit(end.Sub(now), e.failure)})
+			limit := min(callLimit(end.Sub(now), e.failure), e.s.latest(now).Sub(now))
+			e.s.queue.BeginChange(e.call, queue.Deadline{LeaveBy: leaveBy, Limit: limit})
 		} else {
 			e.hopeless = ErrHoldLimit
 		}

@@ -211,6 +211,21 @@ func TestHookOfPolls(t *testing.T) {
 	})
 }
 
+// A receive that fails after a later one has succeeded is no sign of trouble: nothing
+// else may be received for hours.
+func TestReceivesFailSince(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault { return sqstest.Fault{Hang: n == 0} }))
+		sub := f.subscribe(works(3 * time.Hour))
+		f.sendMany(10)
+		f.wait(2 * time.Hour)
+		if st := sub.Stats(); st.ReceiveFailures != 1 || st.Received != 10 || !st.ReceivesFailSince.IsZero() {
+			t.Errorf("%+v", st)
+		}
+		sub.Close()
+	})
+}
+
 // A hook that takes its time holds up its own delivery, and not those that were
 // extended by the same request.
 func TestSlowHookLosesNothing(t *testing.T) {

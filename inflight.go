@@ -24,7 +24,8 @@ const (
 	Running            State = "running"
 	WaitingForSlot     State = "waiting for a handler"        // all are busy
 	WaitingForPrevious State = "waiting for the previous one" // in its group, or an earlier delivery of the same message
-	Settling           State = "settling"                     // its handler has returned, or it is handed back unstarted; the call for that is not confirmed yet
+	Settling           State = "settling"                     // its handler has returned; the delete or the delay is not confirmed yet
+	Releasing          State = "releasing"                    // its handler will not be started: it is handed back, or was lost
 )
 
 // InFlight returns what is in hand now, in no particular order: nothing once
@@ -63,8 +64,8 @@ func (l *dispatcher) inventory() []Held {
 
 func (d *delivery) describe() Held {
 	h, state := d.ext.current(), d.state
-	if d.lane == nil { // it is handed back, or dropped
-		state = Settling
+	if d.lane == nil {
+		state = Releasing
 	}
 	return Held{
 		ID: d.ID(), GroupID: d.GroupID(), ReceiveCount: d.ReceiveCount(), ReceivedAt: d.ReceivedAt,

@@ -15,6 +15,7 @@ type lane struct {
 	waiting []*delivery  // in the order to run
 	first   [1]*delivery // where waiting begins
 	slot    bool         // it occupies a slot
+	behind  bool         // a delivery waits in it for one that is settling, and it has no slot
 	queued  bool         // it waits for one
 	parked  *parking     // nil = it does not wait for a message to come back
 }

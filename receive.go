@@ -228,9 +228,9 @@ func (r *receiver) takeFailure(res pollResult, took time.Duration) {
 		return // this attempt is not repeated, and the next receive need not wait (B079)
 	}
 	r.s.stats.receiveFailures.Add(1)
-	if r.failures == 0 {
-		since := res.Answered
-		r.s.stats.receivesFailSince.Store(&since)
+	// A receive that was sent before the last that succeeded proves nothing.
+	if st, since := &r.s.stats, res.Answered; st.receivesFailSince.Load() == nil && !res.Sent.Before(st.lastReceived()) {
+		st.receivesFailSince.Store(&since)
 	}
 	switch stopping := closed(r.s.draining); {
 	case isTimeout(res.Err) && stopping:

@@ -25,8 +25,8 @@ type removal struct {
 	lostAt time.Time // when that was noticed
 	last   bool      // no other try is worth it
 	inTime bool      // a try before that may have taken effect
-	began  time.Time // the last try
-	ended  time.Time // when its answer came
+	sent   time.Time // the first try
+	ended  time.Time // when the answer to the last try came
 }
 
 // remove deletes a message that is done with.
@@ -47,13 +47,13 @@ func (m *removal) deadline(now time.Time, again bool) queue.Deadline {
 		m.lostAt = now
 	}
 	m.last = m.lost && now.Sub(m.lostAt) > lateLimit
-	return queue.Deadline{LeaveBy: m.s.leaveBy(h, now, m.lost || again), Limit: m.s.tryLimit()}
+	return queue.Deadline{LeaveBy: m.s.leaveBy(h, now, m.lost || again), Limit: min(settleLimit, m.s.latest(now).Sub(now))}
 }
 
 // Done takes the answer to the first try. Others wait for the answers of the same
 // request: what may take its time, as hooks and logs may, is left to a goroutine.
 func (m *removal) Done(sent, answered time.Time, err error) {
-	m.began, m.ended = sent, answered
+	m.sent, m.ended = sent, answered
 	if err != nil || m.d.ext.halt() != nil || m.lost || m.s.listened() {
 		m.s.goroutines.Go(func() { m.retry(err) })
 		return
@@ -72,12 +72,11 @@ func (s *Subscription) tellRemoved() {
 // retry tries again until it is over. err is that of the first try.
 func (m *removal) retry(err error) {
 	for try := 0; !m.over(err); try++ {
-		if !m.s.pause(backoff(retryBase, lateLimit/3, try), m.began) {
+		if !m.s.pause(backoff(retryBase, lateLimit/3, try), m.sent) {
 			m.giveUp(Unsettled, err)
 			break
 		}
-		m.began = time.Now()
-		err = m.s.queue.Delete(m.d.receipt, m.deadline(m.began, true))
+		err = m.s.queue.Delete(m.d.receipt, m.deadline(time.Now(), true))
 		m.ended = time.Now()
 	}
 	m.d.ext.stop()

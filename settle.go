@@ -14,10 +14,10 @@ const (
 	// settleLimit is how long one delete or delay may take.
 	settleLimit = 5 * time.Second
 
-	// stopLimit is how long a call may take when a stop has run out of time, and is
-	// tried for the last time: together with DefaultDrainTimeout that is less than the
-	// 30 s after which container platforms kill a process.
-	stopLimit = 3 * time.Second
+	// stopLimit is how long a call may take when a stop has run out of time. For half
+	// of that it is tried again: together with DefaultDrainTimeout that is less than
+	// the 30 s after which container platforms kill a process.
+	stopLimit = 2 * time.Second
 
 	// followersBehind is how much later than the message that failed the rest of
 	// its group comes back: see fail.
@@ -37,12 +37,16 @@ func (s *Subscription) leaveBy(h hold, now time.Time, urgent bool) time.Time {
 	return now.Add(min(s.batchDelay, max(0, h.end().Sub(now)/10)))
 }
 
-// tryLimit is how long one delete or delay may take now.
-func (s *Subscription) tryLimit() time.Duration {
-	if closed(s.aborting) {
-		return stopLimit
+// latest is when a call that begins now has to be over, if a stop has begun: not
+// much later than that runs out of time.
+func (s *Subscription) latest(now time.Time) time.Time {
+	switch {
+	case closed(s.aborting):
+		return now.Add(stopLimit)
+	case closed(s.draining) && s.drainTimeout > 0:
+		return later(now, s.drainedBy).Add(stopLimit)
 	}
-	return settleLimit
+	return now.Add(sqsMaxHold)
 }
 
 // fail hands a message back whose handler failed, and what must not overtake it.
@@ -112,6 +116,7 @@ type outgoing struct {
 // the order given. Their extenders are stopped first: an extension that arrived
 // later would undo the delay (V13).
 func (s *Subscription) handBack(back []outgoing) {
+	began := time.Now()
 	for _, o := range back {
 		o.d.ext.stop()
 	}
@@ -137,7 +142,7 @@ func (s *Subscription) handBack(back []outgoing) {
 			}
 			back = append(back, o)
 		}
-		if len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), tried) {
+		if len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), began) {
 			for _, o := range back {
 				s.unsettled(o, errors.New("the stop ran out of time"))
 			}
@@ -170,12 +175,13 @@ func (s *Subscription) givenUp(o outgoing) bool {
 // those that SQS allows.
 func (s *Subscription) change(back []outgoing, try int) []error {
 	now := time.Now()
-	limit := s.tryLimit()
+	latest := s.latest(now)
+	limit := min(settleLimit, latest.Sub(now))
 	changes := make([]queue.Change, len(back))
 	for i, o := range back {
 		h := o.d.ext.current()
 		limit = min(limit, s.changeLimit(h.end().Sub(now), o.r.Delay))
-		changes[i] = queue.Change{Receipt: o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: h.end()}
+		changes[i] = queue.Change{Receipt: o.d.receipt, Timeout: h.clip(now, o.r.Delay), By: earlier(h.end(), latest)}
 		if try == 0 && changes[i].Timeout < o.r.Delay {
 			s.log.Warn("a delay is clipped to what SQS allows", o.d.attrs("asked", o.r.Delay, "delay", changes[i].Timeout)...) // B027
 		}
@@ -241,15 +247,16 @@ func timeLeft(back []outgoing) time.Duration {
 	return max(0, left)
 }
 
-// pause waits before another try. It is false if there must not be one: a stop has
-// run out of time, and the last try began after that, or took too long.
-func (s *Subscription) pause(d time.Duration, began time.Time) bool {
+// pause waits before another try. first is when the first one began. It is false if
+// there must not be another, since a stop has run out of time.
+func (s *Subscription) pause(d time.Duration, first time.Time) bool {
 	aborting := s.aborting
 	if closed(aborting) {
-		if !began.Before(s.abortedAt) || time.Since(s.abortedAt)+d > stopLimit/2 {
+		left := stopLimit/2 - time.Since(later(first, s.abortedAt))
+		if left <= 0 {
 			return false
 		}
-		aborting = nil
+		d, aborting = min(d, left), nil
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,7 +10,7 @@ import (
 type Stats struct {
 	Receiving int // receives open now
 	InFlight  int // deliveries in hand: waiting, running, or being settled
-	Waiting   int // of them, those whose handler has not been started
+	Waiting   int // of them, those whose handler has not been started, or will not be
 	Settling  int // of them, those whose handler has returned; the rest is running
 
 	Received          uint64 // messages
@@ -29,8 +29,8 @@ type Stats struct {
 	ReceivesAbandoned uint64    // receives that timed out or that a stop aborted, and may have stranded messages until their timeout lapses
 	LastReceive       time.Time // when the last receive succeeded, with messages or without; zero before the first
 
-	// ReceivesFailSince is when the first of the last receives failed that failed in
-	// a row, for health checks. Zero means that the last one succeeded, or there was none.
+	// ReceivesFailSince is since when receives have failed without a success in
+	// between, for health checks; zero while they succeed, and before the first.
 	ReceivesFailSince time.Time
 }
 
@@ -64,11 +64,16 @@ func (c *counters) snapshot() Stats {
 		ReceiveFailures:   c.receiveFailures.Load(),
 		ReceivesAbandoned: c.receivesAbandoned.Load(),
 	}
-	if t := c.lastReceive.Load(); t != nil {
-		st.LastReceive = *t
-	}
+	st.LastReceive = c.lastReceived()
 	if t := c.receivesFailSince.Load(); t != nil {
 		st.ReceivesFailSince = *t
 	}
 	return st
+}
+
+func (c *counters) lastReceived() time.Time {
+	if t := c.lastReceive.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
 }

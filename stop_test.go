@@ -506,7 +506,7 @@ func TestStopDoesNotWaitForAFailure(t *testing.T) {
 	})
 }
 
-// What a receive brings during a stop is settling: it is being handed back.
+// What a receive brings during a stop is on its way back.
 func TestStateOfWhatAStopHandsBack(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.Inject(always(changeOp, sqstest.Fault{Lag: 3 * time.Second}))
@@ -516,7 +516,7 @@ func TestStateOfWhatAStopHandsBack(t *testing.T) {
 		f.wait(2 * time.Second)
 		f.send("m")
 		f.wait(3 * time.Second)
-		if held := sub.InFlight(); len(held) != 1 || held[0].State != sqsub.Settling {
+		if held := sub.InFlight(); len(held) != 1 || held[0].State != sqsub.Releasing {
 			t.Errorf("in hand: %+v", held)
 		}
 		if err := end(); err != nil {
@@ -554,25 +554,55 @@ func TestHandBackWhileSQSIsOutOfReach(t *testing.T) {
 // With the defaults a stop fits the 30 s that container platforms leave, also if SQS
 // answers nothing any more.
 func TestStopEndsInTimeWithoutAnAnswer(t *testing.T) {
-	for _, visibility := range []time.Duration{2 * time.Second, 30 * time.Second, 5 * time.Minute} {
-		for began := range 5 { // of the stop, in steps that extensions do not follow
-			for name, handler := range map[string]sqsub.Handler{
-				"obeys": obeys(time.Hour),
-				"works": works(50 * time.Second), // deleted while the stop waits no longer
-			} {
-				bubble(t, "q", func(f *fixture) {
-					f.sendMany(20)
-					sub := f.subscribe(handler, sqsub.WithVisibility(visibility), sqsub.WithPrefetch(5))
-					f.wait(27*time.Second + time.Duration(began)*1300*time.Millisecond)
-					f.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Hang: true} })
-					before := f.now()
-					f.stop(sub)
-					if took := f.now() - before; took > 30*time.Second {
-						t.Errorf("%s, visibility %v, begun after %v: the stop took %v", name, visibility, before, took)
-					}
-				})
+	for _, queue := range []string{"q", "q.fifo"} {
+		for _, visibility := range []time.Duration{2 * time.Second, 30 * time.Second, 2 * time.Minute, 5 * time.Minute} {
+			for phase := range 8 { // of the stop, so that it runs out of time around the first extension
+				at := max(0, visibility/2-30*time.Second) + time.Duration(phase)*1700*time.Millisecond
+				for name, handler := range map[string]sqsub.Handler{
+					"obeys": obeys(time.Hour),
+					"works": works(at + 24900*time.Millisecond), // until just before that
+					"fails": once(fails(sqsub.RetryAfter(time.Minute, errHandler)), at+24900*time.Millisecond),
+				} {
+					bubble(t, queue, func(f *fixture) {
+						f.send(numbered("m", 12)...)
+						sub := f.subscribe(handler, sqsub.WithVisibility(visibility), sqsub.WithPrefetch(5), sqsub.WithBatchDelay(time.Duration(phase%2)*sqsub.DefaultBatchDelay))
+						f.wait(at)
+						f.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Hang: true} })
+						f.stop(sub)
+						if took := f.now() - at; took > 29500*time.Millisecond {
+							t.Errorf("%s, %s, visibility %v, begun after %v: the stop took %v", queue, name, visibility, at, took)
+						}
+					})
+				}
 			}
 		}
+	}
+}
+
+// A call that fails when a stop has run out of time is tried again.
+func TestOneFailureAfterAStopRanOutOfTime(t *testing.T) {
+	for _, verdict := range []error{nil, errHandler} {
+		stopped(t, "q", slices.Concat(graceful, []stopping{closing}), func(f *fixture, s stopCase) {
+			f.send("m")
+			sub, wantEnd := s.at(5*time.Second, func(ctx context.Context, d *sqsub.Delivery) error {
+				<-ctx.Done()
+				f.Inject(func(c sqstest.Call) sqstest.Fault {
+					if len(f.entries()) == 1 { // this one
+						return sqstest.Fault{Code: "ThrottlingException"}
+					}
+					return sqstest.Fault{}
+				})
+				return verdict
+			}, sqsub.WithVisibility(5*time.Minute))
+			if s.way.name == "Close" {
+				wantEnd(5 * time.Second)
+			} else {
+				wantEnd(30 * time.Second)
+			}
+			if st := sub.Stats(); st.Deleted+st.Released != 1 || st.SettleFailures != 1 {
+				t.Errorf("%+v", st)
+			}
+		})
 	}
 }
 
@@ -800,7 +830,7 @@ func TestStopWithoutADrainTimeoutAndADeniedDelete(t *testing.T) {
 				time.Sleep(working)
 				return errors.Join(err, ctx.Err())
 			}, sqsub.WithVisibility(time.Minute), sqsub.WithDrainTimeout(0))
-			wantEnd(last + 40*time.Second)
+			wantEnd(last + 41*time.Second)
 			if st := sub.Stats(); st.Unsettled != st.Received {
 				t.Errorf("%s: stats %+v, want all unsettled", handlers, st)
 			}

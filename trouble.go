@@ -33,7 +33,7 @@ const (
 
 func (t *trouble) failed(log *slog.Logger, err error) {
 	kind := queue.Classify(err)
-	if !t.worthWarning(kind, time.Now()) {
+	if !t.worthWarning(kind) {
 		log.Debug(t.op+" failed", "error", err)
 		return
 	}
@@ -51,9 +51,10 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 	log.Warn(message, "error", err)
 }
 
-func (t *trouble) worthWarning(kind queue.Kind, now time.Time) bool {
+func (t *trouble) worthWarning(kind queue.Kind) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
 	t.last = now
 	if t.failures++; t.failures == 1 {
 		t.since = now

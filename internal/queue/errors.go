@@ -144,7 +144,7 @@ func MayHaveTakenEffect(err error) bool {
 // was over, or no connection came about.
 func NotSent(err error) bool {
 	var op *net.OpError
-	return errors.Is(err, errTooLate) || errors.As(err, &op) && op.Op == "dial" ||
+	return errors.Is(err, errTooLate) || errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") ||
 		strings.Contains(err.Error(), "TLS handshake timeout") // net/http has no type for it
 }
 
