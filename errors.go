@@ -31,8 +31,8 @@ var (
 // and zero if it is negative. The verdict counts wrapped as well, as far as
 // [errors.As] finds it; of several the outermost counts.
 //
-// A test of a handler asks for it with errors.Is(err, RetryAfter(delay, nil)), and
-// for its reason with errors.Is(err, reason).
+// A test of a handler asks for it with errors.Is(err, RetryAfter(delay, nil)), which
+// finds one inside another verdict too, and for its reason with errors.Is(err, reason).
 func RetryAfter(delay time.Duration, err error) error {
 	return &verdict{Retried, ceilSeconds(delay), err}
 }

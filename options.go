@@ -132,9 +132,11 @@ func WithConcurrency(n int) Option {
 // WithPrefetch sets how many deliveries (in a FIFO queue, groups) are held
 // ready beyond those that run, so that no handler waits for a receive. With 20 or
 // more, receives also bring ten messages each, as long as the queue has them. What
-// waits is extended like the rest, and released at a stop. Defaults to 0. Whatever n is, an answer that comes later than a second
-// after the wait time may bring up to ten more, since the next receive does not
-// wait for one that seems lost.
+// waits is extended like the rest, and released at a stop. Defaults to 0.
+//
+// Whatever n is, an answer that comes later than a second after the wait time may
+// bring up to ten more, since the next receive does not wait for one that seems lost.
+// A message that is delivered again while its handler runs takes up no place.
 func WithPrefetch(n int) Option {
 	return func(c *config) { c.prefetch = n }
 }
@@ -170,9 +172,11 @@ func WithBatchDelay(d time.Duration) Option {
 
 // WithDrainTimeout bounds a graceful stop: handlers that still run when d has
 // passed since the stop began have their contexts cancelled with [ErrShutdown],
-// and a receive that is still open is aborted. Zero means no bound for
-// handlers; when the last has returned, the rest gets 40 s. Defaults to 25 s, which fits the 30 s that container platforms
-// leave between SIGTERM and SIGKILL.
+// and a receive that is still open is aborted. If d is shorter than the time of
+// [WithWaitTime], that befalls the receive of an idle subscription. What is to be
+// deleted or handed back then gets some seconds more. Zero means no bound for
+// handlers; when the last has returned, the rest gets 40 s. Defaults to 25 s, which
+// fits the 30 s that container platforms leave between SIGTERM and SIGKILL.
 func WithDrainTimeout(d time.Duration) Option {
 	return func(c *config) { c.drainTimeout = d }
 }
