@@ -92,7 +92,7 @@ func (l *dispatcher) enter(d *delivery) {
 		l.advance(ln)
 	case ln.current == nil && !ln.blocked():
 		l.queueUp(ln)
-	case ln.current != nil && ln.current.state == Settling && !ln.slot:
+	case ln.current != nil && ln.current.state == Settling && !ln.slot && !ln.blocked():
 		l.setBehind(ln, true)
 	}
 }

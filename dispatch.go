@@ -320,10 +320,12 @@ func (l *dispatcher) receive() time.Time {
 
 // room is how many messages can be taken in hand: one for each slot that is free
 // and for each place to wait. A lane takes up one, with all that waits in it, be it
-// a FIFO group or a message delivered again whose handler does not heed its loss. A
-// queue that hides nothing may deliver a message again and again.
+// a FIFO group or a message delivered again whose handler does not heed its loss. As
+// many lanes as there are slots may wait besides for deletes to be confirmed: a few
+// that never are must not keep the slots idle. A queue that hides nothing may deliver
+// a message again and again.
 func (l *dispatcher) room() int {
-	taken := l.busy + len(l.ready) + l.behind
+	taken := l.busy + len(l.ready) + max(0, l.behind-l.concurrency)
 	if l.visibility == 0 {
 		taken = len(l.held) - l.settling
 	}

@@ -96,6 +96,9 @@ func (e *extender) next(lead time.Duration) time.Time {
 
 // leaveBy is until when an extension that begins now may wait for company.
 func (e *extender) leaveBy(now time.Time) time.Time {
+	if closed(e.s.draining) {
+		return now
+	}
 	if e.tries > 0 {
 		return now.Add(min(e.s.batchDelay, e.hold.end().Sub(now)/10))
 	}
@@ -145,7 +148,10 @@ func (e *extender) proceed() (lost error) {
 		if ask > 0 {
 			e.calling = true
 			e.call = &queue.Call{Receipt: e.d.receipt, Timeout: ask, Caller: e}
-			limit := min(callLimit(end.Sub(now), e.failure), e.s.latest(now).Sub(now))
+			limit := callLimit(end.Sub(now), e.failure)
+			if !closed(e.s.aborting) || now.Sub(e.s.abortedAt) < stopLimit { // later it is not what a stop waits for
+				limit = min(limit, e.s.latest(now).Sub(now))
+			}
 			e.s.queue.BeginChange(e.call, queue.Deadline{LeaveBy: leaveBy, Limit: limit})
 		} else {
 			e.hopeless = ErrHoldLimit

@@ -26,9 +26,9 @@ const (
 
 // leaveBy is until when a delete or a delay may wait for others. A FIFO queue's
 // never does: the next of its group waits for it. Nor does a second try, or one
-// whose hold is near its end.
+// whose hold is near its end, or any when a stop has begun.
 func (s *Subscription) leaveBy(h hold, now time.Time, urgent bool) time.Time {
-	if s.fifo || urgent {
+	if s.fifo || urgent || closed(s.draining) {
 		return now
 	}
 	if h.timeout == 0 {
@@ -116,10 +116,10 @@ type outgoing struct {
 // the order given. Their extenders are stopped first: an extension that arrived
 // later would undo the delay (V13).
 func (s *Subscription) handBack(back []outgoing) {
-	began := time.Now()
 	for _, o := range back {
 		o.d.ext.stop()
 	}
+	began := time.Now()
 	for try := 0; ; try++ {
 		var held []outgoing
 		for _, o := range back {

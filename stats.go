@@ -30,7 +30,7 @@ type Stats struct {
 	LastReceive       time.Time // when the last receive succeeded, with messages or without; zero before the first
 
 	// ReceivesFailSince is since when receives have failed without a success in
-	// between, for health checks; zero while they succeed, and before the first.
+	// between, for health checks; zero while they succeed, and before the first failure.
 	ReceivesFailSince time.Time
 }
 

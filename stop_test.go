@@ -554,6 +554,7 @@ func TestHandBackWhileSQSIsOutOfReach(t *testing.T) {
 // With the defaults a stop fits the 30 s that container platforms leave, also if SQS
 // answers nothing any more.
 func TestStopEndsInTimeWithoutAnAnswer(t *testing.T) {
+	delays := []time.Duration{sqsub.DefaultBatchDelay, 0, 10 * time.Second}
 	for _, queue := range []string{"q", "q.fifo"} {
 		for _, visibility := range []time.Duration{2 * time.Second, 30 * time.Second, 2 * time.Minute, 5 * time.Minute} {
 			for phase := range 8 { // of the stop, so that it runs out of time around the first extension
@@ -565,7 +566,7 @@ func TestStopEndsInTimeWithoutAnAnswer(t *testing.T) {
 				} {
 					bubble(t, queue, func(f *fixture) {
 						f.send(numbered("m", 12)...)
-						sub := f.subscribe(handler, sqsub.WithVisibility(visibility), sqsub.WithPrefetch(5), sqsub.WithBatchDelay(time.Duration(phase%2)*sqsub.DefaultBatchDelay))
+						sub := f.subscribe(handler, sqsub.WithVisibility(visibility), sqsub.WithPrefetch(5), sqsub.WithBatchDelay(delays[phase%len(delays)]))
 						f.wait(at)
 						f.Inject(func(sqstest.Call) sqstest.Fault { return sqstest.Fault{Hang: true} })
 						f.stop(sub)
@@ -604,6 +605,59 @@ func TestOneFailureAfterAStopRanOutOfTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same for a handler that returns long after that.
+func TestOneFailureLongAfterAStopRanOutOfTime(t *testing.T) {
+	for _, verdict := range []error{nil, errHandler} {
+		bubble(t, "q", func(f *fixture) {
+			f.send("m")
+			sub := f.subscribe(func(context.Context, *sqsub.Delivery) error {
+				time.Sleep(40 * time.Second)
+				f.Inject(func(c sqstest.Call) sqstest.Fault {
+					if len(f.entries()) == 1 {
+						return sqstest.Fault{Code: "ThrottlingException"}
+					}
+					return sqstest.Fault{}
+				})
+				return verdict
+			}, sqsub.WithVisibility(5*time.Minute))
+			f.wait(time.Second)
+			f.stop(sub)
+			if st := sub.Stats(); st.Deleted+st.Released != 1 || st.SettleFailures != 1 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// And for a message that is handed back when a slow extension has been answered.
+func TestOneFailureBehindAnExtension(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.Inject(on(changeOp, func(n int) sqstest.Fault {
+			return []sqstest.Fault{{Lag: 1500 * time.Millisecond}, {Code: "ThrottlingException"}, {}}[min(n, 2)]
+		}))
+		sub := f.subscribe(obeys(time.Hour), sqsub.WithVisibility(time.Minute), sqsub.WithBatchDelay(0))
+		f.wait(5500 * time.Millisecond) // so that the time is over at 30.5 s, half a second after the extension began
+		f.stop(sub)
+		if st := sub.Stats(); st.Released != 1 || st.Extended != 1 || st.SettleFailures != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// A handler that goes on after it was cancelled keeps its hold, also if SQS is slow.
+func TestSlowExtensionsAfterAStop(t *testing.T) {
+	stopped(t, "q", slices.Concat(graceful, []stopping{closing}), func(f *fixture, s stopCase) {
+		f.send("m")
+		f.Inject(always(changeOp, sqstest.Fault{Lag: 2500 * time.Millisecond}))
+		sub, wantEnd := s.at(time.Second, works(3*time.Minute), sqsub.WithVisibility(time.Minute))
+		wantEnd(3*time.Minute + 1900*time.Millisecond) // with the last extension
+		if st := sub.Stats(); st.Deleted != 1 || st.DeletedLate != 0 || st.Extended < 5 || st.ExtendFailures != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
 }
 
 // Close cuts a graceful stop short, and so does the end of a Shutdown's ctx.

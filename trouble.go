@@ -17,7 +17,7 @@ type trouble struct {
 	mu       sync.Mutex
 	failures int                      // in a row
 	since    time.Time                // when the first of them was
-	last     time.Time                // when the last failure was
+	last     time.Time                // when the last failure was that the next try did not make good
 	warned   bool                     // of failures, and not said since that calls work again
 	warnedOf map[queue.Kind]time.Time // when, the last time
 }
@@ -55,13 +55,13 @@ func (t *trouble) worthWarning(kind queue.Kind) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	t.last = now
 	if t.failures++; t.failures == 1 {
 		t.since = now
 	}
 	if kind == queue.Transient && t.failures == 1 {
 		return false
 	}
+	t.last = now
 	told, before := t.warnedOf[kind]
 	if before && (!told.Before(t.since) || now.Sub(told) < troublePause) {
 		return false
