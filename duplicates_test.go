@@ -345,17 +345,19 @@ func TestUnheededLossLeavesSlotsToOthers(t *testing.T) {
 	})
 }
 
+func settlingDenied(c sqstest.Call) sqstest.Fault {
+	if strings.HasPrefix(c.Op, deleteOp) || strings.HasPrefix(c.Op, changeOp) {
+		return sqstest.Fault{Code: "AccessDenied", Status: 403}
+	}
+	return sqstest.Fault{}
+}
+
 // Copies that wait for a delete to be confirmed are going to need a slot each: beyond
 // as many as there are, they take the place of other messages.
 func TestCopiesBehindUnconfirmedDeletesAreBounded(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.sendMany(2000)
-		f.Inject(func(c sqstest.Call) sqstest.Fault {
-			if strings.HasPrefix(c.Op, deleteOp) || strings.HasPrefix(c.Op, changeOp) {
-				return sqstest.Fault{Code: "AccessDenied", Status: 403}
-			}
-			return sqstest.Fault{}
-		})
+		f.Inject(settlingDenied)
 		const slots = 10
 		sub := f.subscribe(works(100*time.Millisecond), sqsub.WithConcurrency(slots), sqsub.WithVisibility(5*time.Second))
 		for i := range 600 {
@@ -372,12 +374,7 @@ func TestCopiesBehindUnconfirmedDeletesAreBounded(t *testing.T) {
 func TestReceivingGoesOnAfterUnconfirmedDeletes(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.sendMany(200)
-		f.Inject(func(c sqstest.Call) sqstest.Fault {
-			if strings.HasPrefix(c.Op, deleteOp) || strings.HasPrefix(c.Op, changeOp) {
-				return sqstest.Fault{Code: "AccessDenied", Status: 403}
-			}
-			return sqstest.Fault{}
-		})
+		f.Inject(settlingDenied)
 		sub := f.subscribe(works(100*time.Millisecond), sqsub.WithConcurrency(10), sqsub.WithVisibility(2*time.Second))
 		f.wait(2 * time.Minute)
 		f.Inject(nil)
