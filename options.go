@@ -136,7 +136,8 @@ func WithConcurrency(n int) Option {
 //
 // Whatever n is, an answer that comes later than a second after the wait time may
 // bring up to ten more, since the next receive does not wait for one that seems lost.
-// A message that is delivered again while its handler runs takes up no place.
+// A message that is delivered again while its handler runs takes up no place; nor do,
+// up to one for each slot, those whose deletes are not confirmed yet.
 func WithPrefetch(n int) Option {
 	return func(c *config) { c.prefetch = n }
 }
@@ -182,8 +183,8 @@ func WithDrainTimeout(d time.Duration) Option {
 }
 
 // WithLogger sets where the subscription logs: at Warn what is retried or
-// discarded, at Error what is given up and what panics, at Info what works again,
-// and nothing above Debug for normal work. Defaults to
+// discarded, at Error what is given up and what panics, at Info what works again or
+// came right in the end, and nothing above Debug for normal work. Defaults to
 // [slog.Default] at the time of [Subscribe], also for nil.
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) { c.logger = l }

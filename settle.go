@@ -133,6 +133,7 @@ func (s *Subscription) handBack(back []outgoing) {
 		tried := time.Now()
 		errs := s.change(held, try)
 		back = nil
+		var failures []error // of those
 		for i, o := range held {
 			if !s.handedBack(o, errs[i]) {
 				continue
@@ -140,11 +141,11 @@ func (s *Subscription) handBack(back []outgoing) {
 			if o.visibleAt.IsZero() && queue.MayHaveTakenEffect(errs[i]) {
 				o.visibleAt, o.why = tried.Add(o.r.Delay), errs[i]
 			}
-			back = append(back, o)
+			back, failures = append(back, o), append(failures, errs[i])
 		}
 		if len(back) > 0 && !s.pause(retryPause(timeLeft(back), try), began) {
-			for _, o := range back {
-				s.unsettled(o, errors.New("the stop ran out of time"))
+			for i, o := range back {
+				s.unsettled(o, fmt.Errorf("the stop ran out of time: %w", failures[i]))
 			}
 			return
 		}

@@ -867,6 +867,11 @@ func TestFIFOStopWithoutANetwork(t *testing.T) {
 			if st := sub.Stats(); st.Unsettled != held || held <= uint64(groups) {
 				t.Errorf("%d groups: %d of %d are unsettled", groups, st.Unsettled, held)
 			}
+			for _, r := range f.Results() {
+				if r.Outcome == sqsub.Unsettled && !errors.Is(r.Err, context.DeadlineExceeded) {
+					t.Errorf("%d groups: %s is unsettled for %v, which does not tell the reason", groups, r.body, r.Err)
+				}
+			}
 		})
 	}
 }

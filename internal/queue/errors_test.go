@@ -191,7 +191,7 @@ func TestEntryFaults(t *testing.T) {
 }
 
 // Q12: batch calls have no IAM action of their own.
-func TestAllowNamesTheAction(t *testing.T) {
+func TestIAMAdviceNamesTheAction(t *testing.T) {
 	for op, want := range map[string]string{
 		"ReceiveMessage":               "sqs:ReceiveMessage (for an encrypted queue also kms:Decrypt)",
 		"DeleteMessageBatch":           "sqs:DeleteMessage",
