@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,7 +150,7 @@ func TestRedeliveryWaitsForTheLostOne(t *testing.T) {
 func TestDeleteConfirmedAfterTheEndOfTheHold(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
-		receives := 0
+		var receives atomic.Int32 // they may arrive together
 		f.Inject(func(c sqstest.Call) sqstest.Fault {
 			switch strings.TrimSuffix(c.Op, "Batch") {
 			case changeOp:
@@ -157,7 +158,7 @@ func TestDeleteConfirmedAfterTheEndOfTheHold(t *testing.T) {
 			case deleteOp:
 				return sqstest.Fault{Delay: 3 * time.Second}
 			case receiveOp:
-				if receives++; receives == 2 {
+				if receives.Add(1) == 2 {
 					return sqstest.Fault{Lag: 4 * time.Second}
 				}
 			}
