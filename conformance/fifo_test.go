@@ -87,7 +87,7 @@ func TestGroupsInParallel(t *testing.T) {
 	q.want(all(7, sqsub.Deleted)...)
 	runs := q.wantRuns(7)
 	if last := runs[len(runs)-2:]; last[0].body+last[1].body != "12" || last[1].group != "slow" {
-		q.Errorf("the slow group was not the last: %+v", runs)
+		q.Errorf("the slow group was not the last: %v", runs)
 	}
 	q.checkApart("slow")
 	q.wantEmpty()

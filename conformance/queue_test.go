@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -59,6 +60,8 @@ type run struct {
 	err      error
 }
 
+func (r run) String() string { return fmt.Sprintf("%s %q, receive %d: %v", r.group, r.body, r.count, r.err) }
+
 // A result is the outcome of one delivery.
 type result struct {
 	body string
@@ -75,25 +78,9 @@ func newQueue(t *testing.T, kind string, attributes ...string) *queue {
 	}
 	skipDeviation(t)
 	t.Parallel()
-	if dialects[server].fifoAlone {
-		alone(t, kind == fifo)
-	}
 	q := &queue{T: t, kind: kind, results: make(chan result, 1000)}
 	q.name, q.url = create(t, kind, attributes...)
 	return q
-}
-
-var running sync.RWMutex // locked by each test: for writing, if it has to be alone
-
-// alone waits until no other test is under way, or if this need not be alone, none that must.
-func alone(t *testing.T, must bool) {
-	if must {
-		running.Lock()
-		t.Cleanup(running.Unlock)
-	} else {
-		running.RLock()
-		t.Cleanup(running.RUnlock)
-	}
 }
 
 func create(t *testing.T, kind string, attributes ...string) (name, url string) {
@@ -218,7 +205,7 @@ func (q *queue) wantRuns(n int) []run {
 	q.Helper()
 	runs := q.Runs()
 	if len(runs) != n {
-		q.Fatalf("%d runs, want %d: %+v", len(runs), n, runs)
+		q.Fatalf("%d runs, want %d: %v", len(runs), n, runs)
 	}
 	return runs
 }
@@ -230,7 +217,7 @@ func (q *queue) await() result {
 	case r := <-q.results:
 		return r
 	case <-time.After(patience):
-		q.Fatalf("no further outcome; runs so far: %+v", q.Runs())
+		q.Fatalf("no further outcome; runs so far: %v", q.Runs())
 		panic("not reached")
 	}
 }
