@@ -325,9 +325,10 @@ func TestKilledConsumer(t *testing.T) {
 	c := f.start()
 	f.waitFor("started", 10, 20*time.Second)
 	c.signal(syscall.SIGKILL)
-	killed := time.Now()
 	<-c.end
-	for _, m := range f.server.Messages("q") {
+	held := f.server.Messages("q")
+	killed := time.Now() // not before a last call has arrived
+	for _, m := range held {
 		if left := m.VisibleAt.Sub(killed); m.State == sqstest.InFlight && left > 2*time.Second {
 			t.Errorf("a message stays hidden for %v after the kill", left)
 		}
