@@ -60,7 +60,9 @@ type run struct {
 	err      error
 }
 
-func (r run) String() string { return fmt.Sprintf("%s %q, receive %d: %v", r.group, r.body, r.count, r.err) }
+func (r run) String() string {
+	return fmt.Sprintf("%s %q, receive %d: %v", r.group, r.body, r.count, r.err)
+}
 
 // A result is the outcome of one delivery.
 type result struct {
