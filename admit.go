@@ -11,13 +11,14 @@ import (
 // may bring what the first try took (R12). An answer that is overdue was under
 // way, or waited here while the process stood still: SQS hid the message at the
 // end of the wait time, not when the answer was read (R18).
-func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
+func (l *dispatcher) hold(m types.Message, r pollResult, announced <-chan struct{}) *delivery {
 	d := &delivery{Delivery: Delivery{Message: m, QueueURL: l.QueueURL(), ReceivedAt: r.Answered}, receipt: aws.ToString(m.ReceiptHandle)}
 	h := newHold(r.first, arrived(r.Answered, r.Sent.Add(r.wait+answerTime)), l.visibility, l.maxHold)
 	d.ctx, d.cancel = context.WithCancelCause(l.base)
 	if h.timeout > 0 {
 		d.ctx = holdContext{d.ctx, h.limit}
 	}
+	d.announced = announced
 	l.keep(d)
 	d.ext.start(l.Subscription, d, h)
 	return d
@@ -27,16 +28,21 @@ func (l *dispatcher) hold(m types.Message, r pollResult) *delivery {
 func (l *dispatcher) admit(r pollResult) {
 	l.responses++
 	var late []*delivery
+	var announced chan struct{}
+	if l.hooks.Received != nil {
+		announced = make(chan struct{})
+		defer close(announced)
+	}
 	for _, m := range r.Messages {
 		if aws.ToString(m.ReceiptHandle) == "" {
 			l.log.Error("a message without a receipt handle was received: it can neither be extended nor deleted", "message", aws.ToString(m.MessageId))
 			continue
 		}
-		d := l.hold(m, r)
+		d := l.hold(m, r, announced)
 		d.response = l.responses
 		l.stats.received.Add(1)
 		if f := l.hooks.Received; f != nil {
-			f(&d.Delivery)
+			hook(func() { f(&d.Delivery) })
 		}
 		if l.stopping && !l.concerns(d) {
 			late = append(late, d)

@@ -58,8 +58,8 @@ var _ Client = (*sqs.Client)(nil)
 type Handler func(ctx context.Context, d *Delivery) error
 
 // A Subscription receives the messages of one queue and hands them to a
-// handler, until it is stopped. Its methods may be called by anyone, any number
-// of times, in any order.
+// handler, until it is stopped. Its methods may be called by anyone but a handler
+// or a hook, any number of times, in any order; what those may call is said there.
 type Subscription struct {
 	config
 	queue      *queue.Queue
@@ -154,7 +154,7 @@ func Subscribe(ctx context.Context, client Client, queue string, handler Handler
 	s.fifo, s.attributes = id.FIFO(), attributesNow
 	s.log = cfg.logger.With("queue", id.Name)
 	if cfg.visibility == 0 {
-		s.log.Warn("the queue's visibility timeout is 0: messages are not hidden and not extended, and may be handled several times at once; set the queue's timeout or WithVisibility")
+		s.log.Warn("the queue's visibility timeout is 0: messages are not hidden, not extended and not delayed, and may be handled several times at once; set the queue's timeout or WithVisibility")
 	}
 	if theirs, ours := id.ForeignRegion(client); theirs != "" {
 		s.log.Warn("the queue's URL names another region than the client's, and the SDK goes by the client's", "url_region", theirs, "client_region", ours)
@@ -207,9 +207,7 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 // run is the life of the subscription: the loop, then the end of whatever it
 // started.
 func (s *Subscription) run(ctx context.Context) {
-	if s.err = s.loop(ctx); s.err != nil {
-		s.log.Error("the subscription ends by itself", "error", s.err)
-	}
+	s.err = s.loop(ctx)
 	close(s.looped)
 	s.goroutines.Wait()
 	s.queue.Close()

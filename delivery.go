@@ -85,7 +85,8 @@ type delivery struct {
 	handled bool    // its handler has succeeded, or discarded it
 	result  *Result // set when it has its outcome, before the loop is told
 
-	lossOnce sync.Once // reports the loss of its visibility
+	announced <-chan struct{} // closed when the Received hook has returned for all of its response; nil = there is no such hook
+	lossOnce  sync.Once       // reports the loss of its visibility
 }
 
 func (d *delivery) sequence() string {

@@ -154,7 +154,7 @@ func (e *extender) proceed() (lost error) {
 			}
 			e.s.queue.BeginChange(e.call, queue.Deadline{LeaveBy: leaveBy, Limit: limit})
 		} else {
-			e.hopeless = ErrHoldLimit
+			e.hopeless = e.expiry()
 		}
 	}
 	e.arm(lead)
@@ -166,7 +166,7 @@ func (e *extender) expiry() error {
 	switch {
 	case e.hopeless != nil:
 		return e.hopeless
-	case e.hold.ask(e.due()) == 0:
+	case e.failure == nil && e.hold.ask(e.due()) == 0:
 		return ErrHoldLimit
 	}
 	return lapsed(e.failure)
@@ -237,7 +237,11 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 	default:
 		left := end.Sub(now)
 		e.failure = err
-		e.again = earlier(now.Add(retryPause(left, e.tries)), end)
+		pause := retryPause(left, e.tries)
+		if kind == queue.Denied || queue.IsThrottled(err) { // not more than once a second, but in the last one (Q12, V11)
+			pause = max(pause, min(time.Second, left/2))
+		}
+		e.again = earlier(now.Add(pause), end)
 		e.tries++
 	}
 	if !e.stopped {
@@ -372,8 +376,7 @@ func callLimit(left time.Duration, failure error) time.Duration {
 }
 
 // retryPause is how long a failed try waits for the next when so much is left of
-// the hold: short at first, and never so short that the last second is full of
-// tries.
+// the hold: short at first, then longer, but never so long that it was the last.
 func retryPause(left time.Duration, try int) time.Duration {
 	return max(retryBase, backoff(2*retryBase, min(retryMax, left/5), try))
 }

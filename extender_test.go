@@ -262,6 +262,46 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
+// Near the limit a failed extension is tried again as anywhere else, and it is the
+// failure that the handler is told of.
+func TestExtensionsFailNearTheLimit(t *testing.T) {
+	for _, longest := range []time.Duration{32 * time.Second, 33500 * time.Millisecond, 40 * time.Second} {
+		bubble(t, "q", func(f *fixture) {
+			f.send("m")
+			f.Inject(always(changeOp, sqstest.Fault{Code: "InternalError", Status: 500}))
+			f.subscribe(obeys(time.Hour), sqsub.WithMaxHold(longest), sqsub.WithConcurrency(1))
+			f.wait(29900 * time.Millisecond)
+			if tries := f.changes(); tries[len(tries)-1].at < 28*time.Second {
+				f.Errorf("limit %v: the last try was made at %v", longest, tries[len(tries)-1].at)
+			}
+			if cause := f.onlyRun().cause; errors.Is(cause, sqsub.ErrHoldLimit) || !strings.Contains(cause.Error(), "InternalError") {
+				f.Errorf("limit %v: cause %v", longest, cause)
+			}
+		})
+	}
+}
+
+// V11, Q12: who is throttled, or not allowed, does not ask faster and faster.
+func TestThrottledExtensionsKeepTheirPace(t *testing.T) {
+	for _, code := range []string{"RequestThrottled", "ThrottlingException", "KMS.ThrottlingException", "AccessDenied"} {
+		bubble(t, "q", func(f *fixture) {
+			f.send("m")
+			f.Inject(always(changeOp, sqstest.Fault{Code: code, Status: 400}))
+			f.subscribe(obeys(time.Hour), sqsub.WithConcurrency(1))
+			f.wait(30 * time.Second)
+			tries := f.changes()
+			if n := len(tries); n < 8 || n > 20 {
+				f.Errorf("%s: %d tries", code, n)
+			}
+			for i, c := range tries[1:] {
+				if gap := c.at - tries[i].at; gap < time.Second && c.at < 28500*time.Millisecond {
+					f.Errorf("%s: tried at %v and %v later", code, tries[i].at, gap)
+				}
+			}
+		})
+	}
+}
+
 // B146, B039: what passes within the hold disturbs nobody.
 func TestExtensionsFailForAWhile(t *testing.T) {
 	for name, fault := range passing {

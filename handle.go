@@ -55,6 +55,8 @@ func (s *Subscription) settle(d *delivery, err error, started time.Time, judged 
 	}
 }
 
+var errPanic = new(PanicError)
+
 // call runs the handler. A panic is an error.
 func (s *Subscription) call(d *delivery) (err error) {
 	if d.deleteOnly {
@@ -66,6 +68,7 @@ func (s *Subscription) call(d *delivery) (err error) {
 			err = &PanicError{v, debug.Stack()}
 		}
 	}()
+	err = errPanic // what is left of a panic(nil) if GODEBUG has panicnil=1
 	if f := s.hooks.Started; f != nil {
 		f(&d.Delivery)
 	}

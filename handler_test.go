@@ -239,6 +239,19 @@ func TestPanicIsReported(t *testing.T) {
 	})
 }
 
+// Nor does a handler succeed that panics with nil, where that is still allowed.
+func TestPanicWithNil(t *testing.T) {
+	t.Setenv("GODEBUG", "panicnil=1")
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		f.subscribe(once(func(context.Context, *sqsub.Delivery) error { panic(nil) }, 0), retriesAfter(time.Hour))
+		f.wait(time.Second)
+		if r := f.Results()[0]; r.Outcome != sqsub.Retried {
+			f.Errorf("result %+v", r)
+		}
+	})
+}
+
 func panicHere() { panic(errHandler) }
 
 func TestGoexitLeavesTheMessage(t *testing.T) {
@@ -685,11 +698,17 @@ func TestFailureOnAQueueWithTimeoutZero(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.Inject(always(receiveOp, sqstest.Fault{Lag: 20 * time.Millisecond}))
 		f.send("m")
-		sub := f.subscribe(once(fails(errHandler), 0))
+		sub := f.subscribe(once(fails(sqsub.RetryAfter(time.Minute, errHandler)), 0))
 		f.wait(5 * time.Second)
 		f.stop(sub)
 		if n := len(f.changes()); n > 0 {
 			f.Errorf("changes %v", f.changes())
+		}
+		if r := f.Results()[0]; r.Outcome != sqsub.Retried || r.Delay != 0 {
+			f.Errorf("result %+v", r)
+		}
+		if n := len(f.logged("level=WARN", "the message is retried", "delay=0s")); n != 1 {
+			f.Errorf("logged %q", f.loud())
 		}
 		f.wantHeld()
 	}, "VisibilityTimeout", "0")

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
+	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -329,6 +331,67 @@ func TestSlowReceivedHook(t *testing.T) {
 					f.Errorf("%d of 10 were lost", n)
 				}
 			})
+		})
+	}
+}
+
+// Received has returned before any other hook is called, however late the answer.
+func TestReceivedComesFirst(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(always(receiveOp, sqstest.Fault{Lag: 5 * time.Second}))
+		f.send("m")
+		var received sync.Map
+		isFirst := func(d *sqsub.Delivery) {
+			if _, ok := received.Load(d); !ok {
+				f.Error("another hook was called before Received had returned")
+			}
+		}
+		sub := f.subscribe(works(0), sqsub.WithVisibility(time.Second), sqsub.WithWaitTime(time.Second), sqsub.WithHooks(sqsub.Hooks{
+			Received: func(d *sqsub.Delivery) {
+				time.Sleep(time.Second)
+				received.Store(d, true)
+			},
+			Extended: func(d *sqsub.Delivery, _ sqsub.Extension) { isFirst(d) },
+			Lost:     func(d *sqsub.Delivery, _ error) { isFirst(d) },
+			Finished: func(d *sqsub.Delivery, _ sqsub.Result) { isFirst(d) },
+		}))
+		f.wait(time.Minute)
+		sub.Close()
+		if sub.Stats().VisibilityLost == 0 {
+			f.Error("nothing was lost")
+		}
+	})
+}
+
+// A hook that does not return would keep a stop waiting for ever.
+func TestHookExits(t *testing.T) {
+	const hook = "SQSUB_TEST_HOOK"
+	exit := func() { runtime.Goexit() }
+	all := map[string]sqsub.Hooks{
+		"Received": {Received: func(*sqsub.Delivery) { exit() }},
+		"Extended": {Extended: func(*sqsub.Delivery, sqsub.Extension) { exit() }},
+		"Lost":     {Lost: func(*sqsub.Delivery, error) { exit() }},
+		"Finished": {Finished: func(*sqsub.Delivery, sqsub.Result) { exit() }},
+		"Polled":   {Polled: func(sqsub.Poll) { exit() }},
+	}
+	if hooks, ok := all[os.Getenv(hook)]; ok {
+		bubble(t, "q", func(f *fixture) {
+			f.send("m", "lost")
+			f.Inject(f.lost("lost"))
+			f.subscribe(works(time.Minute), sqsub.WithHooks(hooks), sqsub.WithBatchDelay(0))
+			f.wait(2 * time.Minute)
+		})
+		return
+	}
+	for name := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			again := exec.Command(os.Args[0], "-test.run=^TestHookExits$")
+			again.Env = append(os.Environ(), hook+"="+name)
+			out, err := again.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "panic: sqsub: a hook called runtime.Goexit") {
+				t.Errorf("%v: %s", err, out)
+			}
 		})
 	}
 }

@@ -24,10 +24,35 @@ func (s *Subscription) called(op string, err error) {
 	}
 }
 
+// hook calls a hook. One that ends its goroutine would leave its delivery, or all
+// receiving, where it is, and a stop would wait for that for ever.
+func hook(call func()) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			panic(v)
+		}
+		panic("sqsub: a hook called runtime.Goexit, as FailNow of a test does, and did not return")
+	}()
+	call()
+	returned = true
+}
+
+// awaitReceived waits until the Received hook has returned, which comes first.
+func (d *delivery) awaitReceived() {
+	if d.announced != nil {
+		<-d.announced
+	}
+}
+
 // extensionTried tells of one try to extend a delivery.
 func (s *Subscription) extensionTried(d *delivery, e Extension) {
 	if f := s.hooks.Extended; f != nil {
-		f(&d.Delivery, e)
+		d.awaitReceived()
+		hook(func() { f(&d.Delivery, e) })
 	}
 }
 
@@ -56,7 +81,8 @@ func (s *Subscription) reportLoss(d *delivery, cause error) {
 	}
 	s.log.Log(context.Background(), level, "visibility lost: "+consequence, d.attrs("error", cause)...)
 	if f := s.hooks.Lost; f != nil {
-		f(&d.Delivery, cause)
+		d.awaitReceived()
+		hook(func() { f(&d.Delivery, cause) })
 	}
 	select {
 	case s.events <- loss{d}:
@@ -100,7 +126,7 @@ func (s *Subscription) tally(d *delivery, r *Result) {
 		s.log.Debug("message "+string(r.Outcome), d.attrs("duration", r.Duration, "delay", r.Delay)...)
 	}
 	if f := s.hooks.Finished; f != nil {
-		f(&d.Delivery, *r)
+		hook(func() { f(&d.Delivery, *r) })
 	}
 	d.result = r
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	smithyendpoints "github.com/aws/smithy-go/endpoints"
 
 	"github.com/sqsub/sqsub"
 	"github.com/sqsub/sqsub/sqstest"
@@ -141,15 +143,17 @@ func TestURLOfAnotherRegion(t *testing.T) {
 			}
 		})
 	}
-	bubble(t, "q", func(f *fixture) { // with an endpoint of its own a client may go anywhere
-		f.client = f.Client(func(o *sqs.Options) { o.BaseEndpoint = aws.String("http://localhost:4566") })
-		if _, _, err := f.opens("https://sqs.eu-west-1.amazonaws.com/123456789012/q"); err != nil {
-			f.Error(err)
-		}
-		if n := len(f.logged("level=WARN", "eu-west-1")); n > 0 {
-			f.Errorf("logged %q", f.loud())
-		}
-	})
+	for name, elsewhere := range elsewhere { // with an endpoint of its own a client may go anywhere
+		bubble(t, "q", func(f *fixture) {
+			f.client = f.Client(elsewhere)
+			if _, _, err := f.opens("https://sqs.eu-west-1.amazonaws.com/123456789012/q"); err != nil {
+				f.Error(err)
+			}
+			if n := len(f.logged("level=WARN", "eu-west-1")); n > 0 {
+				f.Errorf("%s: logged %q", name, f.loud())
+			}
+		})
+	}
 }
 
 // B137
@@ -233,12 +237,56 @@ func TestSubscribeIsCancelled(t *testing.T) {
 	})
 }
 
+// S24: no call could be sent, which is found without one.
 func TestMissingRegion(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.client = f.Client(func(o *sqs.Options) { o.Region = "" })
-		_, _, err := f.opens("q")
-		f.wantRefused(err, "neither a region nor an endpoint")
+		for _, queue := range []string{"q", f.url} {
+			_, _, err := f.opens(queue, sqsub.WithVisibility(time.Minute))
+			f.wantRefused(err, "neither a region nor an endpoint")
+		}
+		for name, elsewhere := range elsewhere {
+			f.client = f.Client(func(o *sqs.Options) { o.Region = "" }, elsewhere)
+			if _, _, err := f.opens(f.url, sqsub.WithVisibility(time.Minute)); err != nil {
+				f.Errorf("%s: %v", name, err)
+			}
+		}
 	})
+}
+
+// Nor would network or permission help who has no credentials.
+func TestMissingCredentials(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		client := f.client
+		f.client = f.Client(func(o *sqs.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, errHandler })
+		})
+		_, _, err := f.opens("q")
+		f.wantRefused(err, "GetQueueUrl", "check the client's credentials", errHandler.Error())
+		f.client = client
+		for _, code := range []string{"InvalidClientTokenId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "OptInRequired"} {
+			f.Inject(always("GetQueueAttributes", sqstest.Fault{Code: code, Status: 403}))
+			_, _, err := f.opens("q")
+			f.wantRefused(err, "GetQueueAttributes", "check the client's credentials", code)
+			if strings.Contains(err.Error(), "IAM") || strings.Contains(err.Error(), "WithVisibility") {
+				f.Error(err)
+			}
+		}
+	})
+}
+
+// elsewhere are the ways to have a client send to another endpoint.
+var elsewhere = map[string]func(*sqs.Options){
+	"BaseEndpoint":       func(o *sqs.Options) { o.BaseEndpoint = aws.String("http://localhost:4566") },
+	"EndpointResolverV2": func(o *sqs.Options) { o.EndpointResolverV2 = local{} },
+	"EndpointResolver":   func(o *sqs.Options) { o.EndpointResolver = sqs.EndpointResolverFromURL("http://localhost:4566") },
+}
+
+type local struct{}
+
+func (local) ResolveEndpoint(context.Context, sqs.EndpointParameters) (endpoint smithyendpoints.Endpoint, err error) {
+	endpoint.URI = url.URL{Scheme: "http", Host: "localhost:4566"}
+	return endpoint, nil
 }
 
 // A stand-in may answer anything.

@@ -125,6 +125,10 @@ func WithMaxHold(d time.Duration) Option {
 
 // WithConcurrency sets how many handlers run at once: in a FIFO queue, how many
 // message groups. n is at least 1. Defaults to 10.
+//
+// While the queue has more messages than there are slots, slots that come free one by
+// one wait for each other, a second at most, to be filled by one receive: fewer than one
+// in ten are idle then, one in twenty on average. [WithPrefetch] keeps them all busy.
 func WithConcurrency(n int) Option {
 	return func(c *config) { c.concurrency = n }
 }
@@ -143,8 +147,9 @@ func WithPrefetch(n int) Option {
 }
 
 // WithWaitTime sets how long a receive waits for a message to come. A shorter
-// time makes idle polling dearer and a graceful stop quicker. d is 1 s to 20 s;
-// a fraction of a second rounds up. Defaults to 20 s.
+// time makes idle polling dearer and a graceful stop quicker. The timeout of the HTTP
+// client has to be longer; if it is not, receives wait less, and that is logged. d is
+// 1 s to 20 s; a fraction of a second rounds up. Defaults to 20 s.
 func WithWaitTime(d time.Duration) Option {
 	return func(c *config) { c.waitTime = d }
 }

@@ -184,7 +184,9 @@ func (r *receiver) takeAnswer(res pollResult) {
 	r.open = slices.DeleteFunc(r.open, func(a *attempt) bool { return a == res.attempt })
 	took := res.Answered.Sub(res.Sent)
 	if f := r.s.hooks.Polled; f != nil {
-		f(Poll{Asked: res.n, Received: len(res.Messages), Duration: took, Err: res.Err, Open: len(r.open)})
+		hook(func() {
+			f(Poll{Asked: res.n, Received: len(res.Messages), Duration: took, Err: res.Err, Open: len(r.open)})
+		})
 	}
 	if res.Err != nil {
 		r.takeFailure(res, took)
@@ -253,12 +255,20 @@ func (r *receiver) takeFailure(res pollResult, took time.Duration) {
 		}
 		// An answer proves nothing about later than when its request was sent.
 		if missing := res.Sent.Sub(r.missing); missing >= missingLimit {
-			r.fatal = fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(time.Second), res.Err)
+			r.giveUp(fmt.Errorf("sqsub: queue %s has not existed for %v: %w", r.s.queue.URL(), missing.Truncate(time.Second), res.Err))
 		}
 	}
 	r.retryAt = res.Answered.Add(backoff(receiveRetryBase, limit, r.failures))
 	r.failures++
 	r.s.receives.failed(r.s.log, res.Err)
+}
+
+// giveUp ends the subscription. That is told at once: handlers may go on for long.
+func (r *receiver) giveUp(err error) {
+	if r.fatal == nil {
+		r.fatal = err
+		r.s.log.Error("the subscription ends by itself", "error", err)
+	}
 }
 
 // abandoned counts an open receive that did not end by itself when the subscription

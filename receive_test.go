@@ -478,6 +478,9 @@ func TestQueueIsGone(t *testing.T) {
 		if n := len(f.calls(receiveOp)); n > 60 {
 			f.Errorf("%d receives", n)
 		}
+		if told := f.logged("level=ERROR", "ends by itself", "has not existed"); len(told) != 1 {
+			f.Errorf("logged %q", f.loud())
+		}
 		if len(f.logged("level=WARN", "ReceiveMessage fails", "has not existed for two minutes")) != 1 {
 			f.Errorf("logged %q", f.loud())
 		}
@@ -496,6 +499,20 @@ func TestQueueIsGone(t *testing.T) {
 		if again := sub.Wait(); again != err {
 			f.Errorf("the second Wait returned %v", again)
 		}
+	})
+}
+
+// That is told when it happens, whatever its handlers do.
+func TestEndIsToldAtOnce(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		sub := f.subscribe(works(10*time.Minute), sqsub.WithConcurrency(20))
+		f.Inject(f.during(receiveOp, time.Second, time.Hour, sqstest.Fault{Code: "AWS.SimpleQueueService.NonExistentQueue"}))
+		f.wait(3 * time.Minute)
+		if told := f.logged("level=ERROR", "ends by itself"); len(told) != 1 {
+			f.Errorf("logged %q", f.loud())
+		}
+		sub.Close()
 	})
 }
 

@@ -54,6 +54,9 @@ func (s *Subscription) fail(d *delivery, r Result) {
 	after := make(chan aftermath, 1)
 	s.events <- failed{d, s.lastReceive(d), after}
 	rest := <-after
+	if s.visibility == 0 {
+		r.Delay = 0 // SQS hides nothing, so that there is nothing to delay
+	}
 	s.logFailure(d, r, rest.superseded)
 	if rest.superseded {
 		d.ext.stop()
@@ -160,12 +163,15 @@ func (s *Subscription) givenUp(o outgoing) bool {
 		return true
 	}
 	lost := o.d.ext.err()
-	if lost == nil && s.visibility > 0 {
+	switch {
+	case lost == nil && s.visibility > 0:
 		return false
+	case lost == nil: // it is visible all the time
+		o.r.Delay = 0
+		s.finish(o.d, o.r)
+		return true
 	}
-	if lost != nil {
-		s.visibilityLost(o.d, lost)
-	}
+	s.visibilityLost(o.d, lost)
 	o.r.Outcome, o.r.Delay = Lost, 0
 	o.r.Err = cmp.Or(o.r.Err, lost)
 	s.finish(o.d, o.r)

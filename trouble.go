@@ -42,7 +42,7 @@ func (t *trouble) failed(log *slog.Logger, err error) {
 	case queue.Invalid:
 		message += ": SQS refuses the request"
 	case queue.Denied:
-		message += " and is retried: " + queue.IAMAdvice(t.op)
+		message += " and is retried: " + queue.DeniedAdvice(t.op, err)
 	case queue.NoQueue:
 		message += " and is retried: the subscription ends when the queue has not existed for two minutes"
 	default:

@@ -93,18 +93,17 @@ func (h hold) end() time.Time {
 
 // ask is the timeout that an extension sent at t has to ask for: the plain
 // timeout, or what is left of the limit in whole seconds, since SQS refuses and
-// does not clip (V5). It is zero when no call would lengthen the hold by as much
-// as a second.
+// does not clip (V5). It is zero when that could lengthen the hold by less than two
+// seconds: by how much would depend on the fraction of a second at which it is sent.
 func (h hold) ask(t time.Time) time.Duration {
 	left := h.limit.Sub(t)
 	if left >= h.timeout {
 		return h.timeout
 	}
-	d := floorSeconds(left)
-	if t.Add(d).Sub(h.since.Add(h.granted)) < time.Second {
+	if h.limit.Sub(h.since.Add(h.granted)) < 2*time.Second {
 		return 0
 	}
-	return d
+	return floorSeconds(left)
 }
 
 // clip is the delay that can be set at t: d in whole seconds, as far as SQS

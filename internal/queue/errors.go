@@ -73,6 +73,19 @@ var byCode = map[string]Kind{
 	"ValidationException":               Invalid,
 }
 
+// unauthenticated are the codes of those that are denied because SQS does not know who
+// asks.
+var unauthenticated = map[string]bool{
+	"AuthFailure":                         true,
+	"InvalidClientTokenId":                true,
+	"InvalidSignatureException":           true,
+	"MissingAuthenticationToken":          true,
+	"MissingAuthenticationTokenException": true,
+	"OptInRequired":                       true,
+	"SignatureDoesNotMatch":               true,
+	"UnrecognizedClientException":         true,
+}
+
 // Classify says what err means. It looks at the code with and without its
 // prefix, since the shape name and the query code of one error differ and SDK
 // versions surface either (W6, B160), and at the text where the code alone
@@ -155,6 +168,12 @@ func statusOf(err error) int {
 		return answer.HTTPStatusCode()
 	}
 	return 0
+}
+
+// IsThrottled reports whether err asks for fewer requests (L4).
+func IsThrottled(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && strings.Contains(api.ErrorCode(), "hrottl")
 }
 
 // IsDeleted reports whether err says that the message has been deleted (V8).

@@ -190,15 +190,17 @@ func TestEntryFaults(t *testing.T) {
 	}
 }
 
-// Q12: batch calls have no IAM action of their own.
-func TestIAMAdviceNamesTheAction(t *testing.T) {
+// Q12: batch calls have no IAM action of their own. No action helps who SQS does not know.
+func TestDeniedAdvice(t *testing.T) {
 	for op, want := range map[string]string{
 		"ReceiveMessage":               "sqs:ReceiveMessage (for an encrypted queue also kms:Decrypt)",
 		"DeleteMessageBatch":           "sqs:DeleteMessage",
 		"ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
 	} {
-		if got := IAMAdvice(op); !strings.HasSuffix(got, " "+want) {
-			t.Errorf("IAMAdvice(%s) = %q", op, got)
+		for code, want := range map[string]string{"AccessDenied": " " + want, "InvalidClientTokenId": badCredentials} {
+			if got := DeniedAdvice(op, &smithy.GenericAPIError{Code: code}); !strings.HasSuffix(got, want) {
+				t.Errorf("%s of %s: %q", code, op, got)
+			}
 		}
 	}
 }

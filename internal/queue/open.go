@@ -60,8 +60,8 @@ func parseURL(raw string) (Identifier, error) {
 		return Identifier{}, errors.New("a queue URL reads https://HOST/ACCOUNT/NAME")
 	}
 	name := u.Path[strings.LastIndexByte(u.Path, '/')+1:]
-	if name == "" {
-		return Identifier{}, errors.New("a queue URL ends with the queue's name")
+	if !isName(name) || u.RawQuery != "" || u.Fragment != "" {
+		return Identifier{}, errors.New("a queue URL ends with the queue's name: 1 to 80 letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's")
 	}
 	return Identifier{URL: raw, Name: name}, nil
 }
@@ -81,6 +81,9 @@ func (id Identifier) Resolve(ctx context.Context, client Client) (string, error)
 		return "", fmt.Errorf("queue %s is in region %s, but the client is for region %s: use a client for %s", id.Name, id.Region, region, id.Region)
 	}
 	if id.URL != "" {
+		if _, err := endpointOf(client); err != nil && regionOf(client) == "" {
+			return "", fmt.Errorf("queue %s: %s: %w", id.Name, noRegion, err) // it would fail in each call (S24)
+		}
 		return id.URL, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
@@ -146,13 +149,12 @@ func maxReceiveCount(policy string) int {
 // it is another than the one the client sends to. The SDK ignores the host of
 // a queue URL (S23).
 func (id Identifier) ForeignRegion(client Client) (theirs, ours string) {
-	c, ok := client.(interface{ Options() sqs.Options })
-	if !ok || id.URL == "" {
+	endpoint, err := endpointOf(client)
+	if endpoint == nil || err != nil || !strings.HasSuffix(endpoint.Hostname(), ".amazonaws.com") {
 		return "", ""
 	}
-	o := c.Options()
 	u, err := url.Parse(id.URL)
-	if err != nil || o.BaseEndpoint != nil {
+	if err != nil {
 		return "", ""
 	}
 	host, ok := strings.CutPrefix(u.Hostname(), "sqs.")
@@ -160,10 +162,35 @@ func (id Identifier) ForeignRegion(client Client) (theirs, ours string) {
 		return "", ""
 	}
 	region, ok := strings.CutSuffix(host, ".amazonaws.com")
-	if !ok || region == o.Region {
+	if ours = regionOf(client); !ok || region == ours {
 		return "", ""
 	}
-	return region, o.Region
+	return region, ours
+}
+
+// endpointOf is where a client sends to, or nil if that cannot be told.
+func endpointOf(client Client) (*url.URL, error) {
+	c, ok := client.(interface{ Options() sqs.Options })
+	if !ok {
+		return nil, nil
+	}
+	o := c.Options()
+	if o.EndpointResolver != nil || o.EndpointResolverV2 == nil { // the first is the older one, which goes by more
+		return nil, nil
+	}
+	in := sqs.EndpointParameters{
+		Endpoint:     o.BaseEndpoint,
+		UseFIPS:      aws.Bool(o.EndpointOptions.UseFIPSEndpoint == aws.FIPSEndpointStateEnabled),
+		UseDualStack: aws.Bool(o.EndpointOptions.UseDualStackEndpoint == aws.DualStackEndpointStateEnabled),
+	}
+	if o.Region != "" {
+		in.Region = &o.Region
+	}
+	endpoint, err := o.EndpointResolverV2.ResolveEndpoint(context.Background(), in)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint.URI, nil
 }
 
 func regionOf(client Client) string {
@@ -172,6 +199,11 @@ func regionOf(client Client) string {
 	}
 	return ""
 }
+
+const (
+	badCredentials = "check the client's credentials, and that its account has enabled the region"
+	noRegion       = "the client has neither a region nor an endpoint: set AWS_REGION or the Region of its config"
+)
 
 // explain says what an operator can do about an error of opening.
 func (id Identifier) explain(client Client, op string, err error) error {
@@ -187,17 +219,19 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	case NoQueue:
 		advice = fmt.Sprintf("there is no such queue%s, or this account may not see it: check name, account and the client's region", region)
 	case Denied:
-		advice = IAMAdvice(op)
-		if op == "GetQueueAttributes" {
+		advice = DeniedAdvice(op, err)
+		if op == "GetQueueAttributes" && advice != badCredentials {
 			advice += ", or give the visibility timeout with WithVisibility"
 		}
 	case Transient:
 		var api interface{ ErrorCode() string }
 		switch {
+		case errors.As(err, &api) && strings.HasPrefix(api.ErrorCode(), "ExpiredToken"), strings.Contains(err.Error(), "get credentials: "): // the SDK has no type for it
+			advice = badCredentials
 		case errors.As(err, &api):
 			advice = "SQS answers with an error that may pass: try again"
 		case strings.Contains(err.Error(), "Missing Region"):
-			advice = "the client has neither a region nor an endpoint: set AWS_REGION or the Region of its config"
+			advice = noRegion
 		default:
 			advice = fmt.Sprintf("no answer from the SQS endpoint%s: check network, endpoint and region", region)
 		}
@@ -207,9 +241,13 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	return fmt.Errorf("%s for queue %s: %s: %w", op, id.Name, advice, err)
 }
 
-// IAMAdvice names the IAM action that a call needs. Batch calls have no action of
-// their own (Q12).
-func IAMAdvice(op string) string {
+// DeniedAdvice says what a call needs that was denied: credentials that SQS takes, or
+// an IAM action. Batch calls have no action of their own (Q12).
+func DeniedAdvice(op string, err error) string {
+	var api interface{ ErrorCode() string }
+	if errors.As(err, &api) && unauthenticated[api.ErrorCode()] {
+		return badCredentials
+	}
 	action := "allow the IAM action sqs:" + strings.TrimSuffix(op, "Batch")
 	if op == "ReceiveMessage" {
 		action += " (for an encrypted queue also kms:Decrypt)"
