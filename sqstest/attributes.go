@@ -48,6 +48,26 @@ type pendingSettings struct {
 	settings settings
 }
 
+// apply brings settings into force. On a FIFO queue a changed delay holds for the messages that are delayed already
+// too (F11). What is visible stays so: nobody says that a longer delay would hide it again.
+func (q *queue) apply(changed settings, at time.Time) {
+	delay := time.Duration(changed.DelaySeconds) * time.Second
+	if q.fifo && changed.DelaySeconds != q.settings.DelaySeconds {
+		for _, m := range q.messages {
+			if m.state != Delayed {
+				continue
+			}
+			m.visibleAt = m.sentAt.Add(delay)
+			if m.visibleAt.Before(at) {
+				m.visibleAt = at
+			}
+			q.hidden.fix(m)
+		}
+	}
+	q.settings = changed
+	q.server.touch(q) // for the polls, since what they wait for may come sooner
+}
+
 // latest are the settings as last set, in force or not.
 func (q *queue) latest() settings {
 	if n := len(q.pending); n > 0 {
@@ -246,8 +266,9 @@ func (in *setQueueAttributes) run(x *exchange) (any, error) {
 	q.modified = x.now
 	if x.AttributeLag > 0 {
 		q.pending = append(q.pending, pendingSettings{x.now.Add(x.AttributeLag), changed})
+		x.touch(q) // a poll has to look again then
 	} else {
-		q.settings = changed
+		q.apply(changed, x.now)
 	}
 	return nil, nil
 }

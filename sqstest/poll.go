@@ -42,8 +42,8 @@ func (x *exchange) wait(q *queue, p *poll) ([]delivery, error) {
 	defer t.Stop()
 	for {
 		p.armed = p.deadline
-		if q.firstWaiting() == p && q.hidden.len() > 0 && q.hidden.top().visibleAt.Before(p.armed) {
-			p.armed = q.hidden.top().visibleAt
+		if at, ok := q.changesBefore(p.armed); ok && q.firstWaiting() == p {
+			p.armed = at
 		}
 		t.Reset(p.armed.Sub(x.now))
 		x.unlock()
@@ -179,7 +179,10 @@ func (q *queue) serve() {
 	q.serveAbandoned(q.server.now)
 	q.advance(q.server.now)
 	p := q.firstWaiting()
-	if p != nil && (q.receivable() || q.hidden.len() > 0 && q.hidden.top().visibleAt.Before(p.armed)) {
+	if p == nil {
+		return
+	}
+	if _, earlier := q.changesBefore(p.armed); earlier || q.receivable() {
 		p.signal()
 	}
 }

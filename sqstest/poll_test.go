@@ -162,6 +162,60 @@ func TestLongPollIsWokenByADeadLetter(t *testing.T) {
 	})
 }
 
+// F11, Q3: at once, and when the settings come into force later.
+func TestLongPollIsWokenByAShortenedDelay(t *testing.T) {
+	for lag, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 6 * time.Second: 7 * time.Second} {
+		bubble(t, func(t *testing.T, f *fixture) {
+			f.AttributeLag = lag
+			f.fifo("DelaySeconds", "60")
+			f.sendTo("g", "a")
+			p := f.poll(t.Context())
+			time.Sleep(time.Second)
+			f.set("DelaySeconds", "5")
+			p.want(f, want, "a")
+		})
+	}
+}
+
+// M10: a message that vanishes unlocks its group.
+func TestLongPollIsWokenByTheEndOfARetention(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo("MessageRetentionPeriod", "60")
+		f.sendTo("g", "a")
+		time.Sleep(50 * time.Second)
+		f.sendTo("g", "b")
+		f.receiveOne(atMost(1), visibility(1000))
+		f.poll(t.Context()).want(f, 10*time.Second, "b")
+	})
+}
+
+// M10: and it no longer counts against the limit.
+func TestLongPollIsWokenWhenARetentionMakesRoomUnderTheInFlightLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.InFlightLimit = 1
+		f.standard("MessageRetentionPeriod", "60")
+		f.send("a")
+		f.receiveOne(visibility(1000))
+		time.Sleep(50 * time.Second)
+		f.send("b")
+		f.poll(t.Context()).want(f, 10*time.Second, "b")
+	})
+}
+
+// M10.
+func TestLongPollIsWokenByAShortenedRetention(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo()
+		f.sendTo("g", "a")
+		time.Sleep(50 * time.Second)
+		f.sendTo("g", "b")
+		f.receiveOne(atMost(1), visibility(1000))
+		p := f.poll(t.Context())
+		f.set("MessageRetentionPeriod", "60")
+		p.want(f, 10*time.Second, "b")
+	})
+}
+
 // A message goes to one poll only, the longest waiting first; the others go on.
 func TestOpenPollsTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
