@@ -45,6 +45,7 @@ func (in *createQueue) run(x *exchange) (any, error) {
 		return nil, err
 	}
 	if q := x.queues[in.QueueName]; q != nil {
+		q.advance(x.now) // settings may be due
 		if name := q.differs(wanted, in.Attributes); name != "" {
 			return nil, queueNameExists.errorf("A queue already exists with the same name "+
 				"and a different value for attribute %s", name) // Q5
@@ -222,6 +223,7 @@ func (in *listDeadLetterSourceQueues) run(x *exchange) (any, error) {
 	}
 	var names []string
 	for name, q := range x.queues {
+		q.advance(x.now) // settings may be due
 		if q.settings.redrive.target == dead.arn {
 			names = append(names, name)
 		}

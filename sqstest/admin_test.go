@@ -232,6 +232,33 @@ func TestListDeadLetterSourceQueues(t *testing.T) {
 	})
 }
 
+// Q3, Q5.
+func TestCreateQueueComparesWithTheSettingsInForce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.AttributeLag = time.Minute
+		f.standard()
+		f.set("DelaySeconds", "1")
+		time.Sleep(time.Minute)
+		f.must(f.tryCreate("q", "DelaySeconds", "1"))
+	})
+}
+
+// Q3.
+func TestListDeadLetterSourceQueuesGoesByTheSettingsInForce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.AttributeLag = time.Minute
+		dead := f.create("dead")
+		f.standard()
+		f.set("RedrivePolicy", redrive("dead", 1))
+		time.Sleep(time.Minute)
+		out, err := f.client.ListDeadLetterSourceQueues(t.Context(), &sqs.ListDeadLetterSourceQueuesInput{QueueUrl: &dead})
+		f.must(err)
+		if !slices.Equal(out.QueueUrls, []string{f.url}) {
+			t.Errorf("queues %q", out.QueueUrls)
+		}
+	})
+}
+
 func TestTags(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		out, err := f.client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("q"), Tags: pairs([]string{"a", "1", "b", "2"})})
