@@ -355,6 +355,20 @@ func TestRetriedReceiveFailsAfterAnythingWasDoneWithItsMessages(t *testing.T) {
 	}
 }
 
+// R12, V5: the 12 hours count from the first receive.
+func TestRetriedReceiveHidesUntilItsHandleExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo()
+		f.sendTo("g", "a")
+		f.receiveOne(attempt("1"), visibility(43200))
+		time.Sleep(4 * time.Minute)
+		m := f.receiveOne(attempt("1"), visibility(43200))
+		f.wantStates("a in flight 11h56m0s")
+		time.Sleep(11*time.Hour + 56*time.Minute - time.Nanosecond)
+		f.must(f.delete(m))
+	})
+}
+
 // R12.
 func TestReceiveAttemptIsForgottenAfterFiveMinutes(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {

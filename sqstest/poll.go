@@ -117,12 +117,22 @@ func (q *queue) deliver(m *message, p *poll, at time.Time, visibility time.Durat
 	if m.firstReceived.IsZero() {
 		m.firstReceived = at
 	}
-	q.hide(m, at.Add(visibility))
+	q.hold(m, at, visibility)
 	handle := q.server.handle(receipt{q.serial, m.serial, m.generation, m.receivedAt})
 	return delivery{m, m.generation, handle, m.count}
 }
 
 // repeat answers a receive that was answered before (R12): with the same messages and handles, hidden anew.
+// hold puts a delivery in flight for as long as its receive asked for, but not beyond the 12 hours: these count from the
+// arrival of the first receive (V5, R18), when a poll has waited and when an answer is repeated.
+func (q *queue) hold(m *message, at time.Time, visibility time.Duration) {
+	until := at.Add(visibility)
+	if end := m.receivedAt.Add(handleLife); until.After(end) {
+		until = end
+	}
+	q.hide(m, until)
+}
+
 func (q *queue) repeat(p *poll, earlier attempt, at time.Time, visibility time.Duration) ([]delivery, error) {
 	for _, d := range earlier {
 		if q.messages[d.m.serial] != d.m || d.m.state != InFlight || d.m.generation != d.generation || d.m.changed {
@@ -131,7 +141,7 @@ func (q *queue) repeat(p *poll, earlier attempt, at time.Time, visibility time.D
 		}
 	}
 	for _, d := range earlier {
-		q.hide(d.m, at.Add(visibility))
+		q.hold(d.m, at, visibility)
 	}
 	p.log(earlier, visibility)
 	return earlier, nil
