@@ -104,6 +104,7 @@ func (q *queue) take(p *poll, at time.Time) ([]delivery, error) {
 	}
 	if p.attemptID != "" && len(found) > 0 {
 		q.attempts.put(p.attemptID, found, at)
+		q.wakeRetries(p)
 	}
 	p.log(found, visibility)
 	return found, nil
@@ -199,6 +200,15 @@ func (q *queue) serve() {
 
 func (p *poll) signal() {
 	select {
+// wakeRetries lets the other open polls of an attempt have what it received just now (R12).
+func (q *queue) wakeRetries(p *poll) {
+	for e := q.polls.Front(); e != nil; e = e.Next() {
+		if retry := e.Value.(*poll); retry != p && !retry.abandoned && retry.attemptID == p.attemptID {
+			retry.signal()
+		}
+	}
+}
+
 	case p.wake <- struct{}{}:
 	default:
 	}

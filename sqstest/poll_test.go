@@ -390,6 +390,25 @@ func TestAbandonedPollLocksAGroup(t *testing.T) {
 
 // Q7.
 func TestDeletingTheQueueEndsItsPolls(t *testing.T) {
+// R12, R13: the retry of a poll that goes on without its client gets what that one takes.
+func TestRetryOfAnAbandonedPollIsAnsweredWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.StrandAbandonedPolls = true
+		f.fifo()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		<-f.poll(ctx, attempt("1")).done
+		retry := f.poll(t.Context(), attempt("1"))
+		time.Sleep(time.Second)
+		f.sendTo("g", "a")
+		retry.want(f, time.Second, "a")
+		if n := count(retry.messages[0]); n != 1 {
+			t.Errorf("receive count %d, want 1", n)
+		}
+		f.must(f.delete(retry.messages[0]))
+	})
+}
+
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.standard()
 		p, other := f.poll(t.Context()), f.poll(t.Context())
