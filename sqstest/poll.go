@@ -123,7 +123,6 @@ func (q *queue) deliver(m *message, p *poll, at time.Time, visibility time.Durat
 	return delivery{m, m.generation, handle, m.count}
 }
 
-// repeat answers a receive that was answered before (R12): with the same messages and handles, hidden anew.
 // hold puts a delivery in flight for as long as its receive asked for, but not beyond the 12 hours: these count from the
 // arrival of the first receive (V5, R18), when a poll has waited and when an answer is repeated.
 func (q *queue) hold(m *message, at time.Time, visibility time.Duration) {
@@ -134,6 +133,7 @@ func (q *queue) hold(m *message, at time.Time, visibility time.Duration) {
 	q.hide(m, until)
 }
 
+// repeat answers a receive that was answered before (R12): with the same messages and handles, hidden anew.
 func (q *queue) repeat(p *poll, earlier attempt, at time.Time, visibility time.Duration) ([]delivery, error) {
 	for _, d := range earlier {
 		if q.messages[d.m.serial] != d.m || d.m.state != InFlight || d.m.generation != d.generation || d.m.changed {
@@ -179,7 +179,9 @@ func (q *queue) firstWaiting() *poll {
 func (q *queue) serve() {
 	if q.gone {
 		for e := q.polls.Front(); e != nil; e = e.Next() {
-			e.Value.(*poll).signal()
+			if p := e.Value.(*poll); !p.abandoned { // nobody waits there, and its channel may be of a bubble now over
+				p.signal()
+			}
 		}
 		return
 	}
@@ -198,8 +200,6 @@ func (q *queue) serve() {
 	}
 }
 
-func (p *poll) signal() {
-	select {
 // wakeRetries lets the other open polls of an attempt have what it received just now (R12).
 func (q *queue) wakeRetries(p *poll) {
 	for e := q.polls.Front(); e != nil; e = e.Next() {
@@ -209,6 +209,8 @@ func (q *queue) wakeRetries(p *poll) {
 	}
 }
 
+func (p *poll) signal() {
+	select {
 	case p.wake <- struct{}{}:
 	default:
 	}

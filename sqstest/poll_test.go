@@ -10,6 +10,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsub/sqsub/sqstest"
 )
 
 // polling is a long poll in another goroutine.
@@ -388,8 +390,6 @@ func TestAbandonedPollLocksAGroup(t *testing.T) {
 	})
 }
 
-// Q7.
-func TestDeletingTheQueueEndsItsPolls(t *testing.T) {
 // R12, R13: the retry of a poll that goes on without its client gets what that one takes.
 func TestRetryOfAnAbandonedPollIsAnsweredWithIt(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
@@ -409,6 +409,8 @@ func TestRetryOfAnAbandonedPollIsAnsweredWithIt(t *testing.T) {
 	})
 }
 
+// Q7.
+func TestDeletingTheQueueEndsItsPolls(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.standard()
 		p, other := f.poll(t.Context()), f.poll(t.Context())
@@ -421,6 +423,23 @@ func TestRetryOfAnAbandonedPollIsAnsweredWithIt(t *testing.T) {
 				t.Errorf("poll ended after %v, want at once", p.took)
 			}
 		}
+	})
+}
+
+// A bubble's channels are of no use outside of it: what the first one leaves behind must not be woken from the next.
+func TestAbandonedPollOfAnEarlierBubbleIsLeftAlone(t *testing.T) {
+	var server *sqstest.Server
+	bubble(t, func(t *testing.T, f *fixture) {
+		server = f.Server
+		f.StrandAbandonedPolls = true
+		f.standard()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		<-f.poll(ctx).done
+	})
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.Server, f.client, f.url = server, server.Client(), "q"
+		f.deleteQueue()
 	})
 }
 
