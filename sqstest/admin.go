@@ -40,7 +40,8 @@ func (in *createQueue) run(x *exchange) (any, error) {
 	if value, ok := in.Attributes["FifoQueue"]; ok && value != "true" {
 		return nil, errUnknownAttribute("FifoQueue") // Q4: as odd as that
 	}
-	wanted, err := defaultSettings().with(x.Server, in.Attributes, fifo)
+	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", x.region(), accountID, in.QueueName)
+	wanted, err := defaultSettings().with(x.Server, in.Attributes, arn, fifo)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,6 @@ func (in *createQueue) run(x *exchange) (any, error) {
 		return nil, queueDeletedRecently.errorf("You must wait 60 seconds after deleting a queue " +
 			"before you can create another with the same name.")
 	}
-	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", x.region(), accountID, in.QueueName)
 	q := newQueue(x.Server, in.QueueName, arn, fifo)
 	q.settings = wanted
 	maps.Copy(q.tags, in.Tags)

@@ -85,6 +85,22 @@ func TestAttributeErrors(t *testing.T) {
 	})
 }
 
+// Q1: it is kept and not enforced.
+func TestPolicyHasToBeAJSONObject(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		const policy = `{"Statement":[{"Effect":"Deny","Principal":"*","Action":"sqs:*","Resource":"*"}]}`
+		f.standard("Policy", policy)
+		for _, bad := range []string{"no JSON", "[]", "null"} {
+			f.wantError(f.trySet("Policy", bad), "InvalidAttributeValue", "Invalid value for the parameter Policy.")
+		}
+		if got := f.attribute("Policy"); got != policy {
+			t.Errorf("policy %s", got)
+		}
+		f.send("a")
+		f.set("Policy", "")
+	})
+}
+
 // Q1.
 func TestKmsKeyTurnsOffTheOtherEncryption(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {

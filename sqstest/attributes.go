@@ -1,6 +1,7 @@
 package sqstest
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -19,8 +20,9 @@ type settings struct {
 	FifoThroughputLimit           string
 	SqsManagedSseEnabled          bool
 	redrive                       redrivePolicy
+	allow                         redriveAllowPolicy
 
-	kept map[string]string // attributes that change nothing here; never modified
+	kept map[string]string // attributes told as they were given; never modified
 }
 
 func defaultSettings() settings {
@@ -76,14 +78,14 @@ func (q *queue) latest() settings {
 	return q.settings
 }
 
-// with returns the settings with the given attributes changed, for a queue of the given type.
-func (s settings) with(server *Server, attributes map[string]string, fifo bool) (settings, error) {
+// with returns the settings with the given attributes changed, for a queue of the given ARN and type.
+func (s settings) with(server *Server, attributes map[string]string, arn string, fifo bool) (settings, error) {
 	s.kept = maps.Clone(s.kept)
 	if s.kept == nil {
 		s.kept = map[string]string{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		if err := s.set(server, name, attributes[name], fifo); err != nil {
+		if err := s.set(server, name, attributes[name], arn, fifo); err != nil {
 			return settings{}, err
 		}
 	}
@@ -97,7 +99,7 @@ func (s settings) with(server *Server, attributes map[string]string, fifo bool) 
 	return s, nil
 }
 
-func (s *settings) set(server *Server, name, value string, fifo bool) error {
+func (s *settings) set(server *Server, name, value, arn string, fifo bool) error {
 	switch name {
 	case "DelaySeconds":
 		return setNumber(&s.DelaySeconds, name, value, 0, maxDelay)
@@ -112,10 +114,21 @@ func (s *settings) set(server *Server, name, value string, fifo bool) error {
 	case "SqsManagedSseEnabled":
 		return setBool(&s.SqsManagedSseEnabled, name, value)
 	case "RedrivePolicy":
-		p, err := server.parseRedrivePolicy(value, fifo)
+		p, err := server.parseRedrivePolicy(value, arn, fifo)
 		s.redrive = p
 		return err
-	case "Policy", "RedriveAllowPolicy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds":
+	case "RedriveAllowPolicy":
+		p, err := parseRedriveAllowPolicy(value)
+		s.allow, s.kept[name] = p, value
+		return err
+	case "Policy":
+		var document map[string]json.RawMessage
+		if value != "" && (json.Unmarshal([]byte(value), &document) != nil || document == nil) {
+			return errAttribute(name)
+		}
+		s.kept[name] = value
+		return nil
+	case "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds":
 		s.kept[name] = value
 		return nil
 	case "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
@@ -259,7 +272,7 @@ func (in *setQueueAttributes) run(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	changed, err := q.latest().with(x.Server, in.Attributes, q.fifo)
+	changed, err := q.latest().with(x.Server, in.Attributes, q.arn, q.fifo)
 	if err != nil {
 		return nil, err
 	}

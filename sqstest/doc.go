@@ -47,7 +47,7 @@
 // [Fault] or a setting of the Server, so that a test has them when it wants them. A new delay is for new messages, but
 // on a FIFO queue also for those that still wait for the end of the old one.
 //
-// Its queues are in the account 123456789012, whatever region a client has. Requests are not authenticated, and no
-// policy is enforced. Message move tasks and AddPermission answer with
-// UnsupportedOperation.
+// Its queues are in the account 123456789012, whatever region a client has. Requests are not authenticated, and the
+// attribute Policy, which has to be a JSON object, forbids nobody anything. A RedriveAllowPolicy does say which queues can be
+// given the queue as their dead-letter queue. Message move tasks and AddPermission answer with UnsupportedOperation.
 package sqstest
