@@ -89,12 +89,19 @@ func (s settings) with(server *Server, attributes map[string]string, arn string,
 			return settings{}, err
 		}
 	}
-	if attributes["KmsMasterKeyId"] != "" {
-		if attributes["SqsManagedSseEnabled"] == "true" { // Q10
-			return settings{}, invalidAttributeName.errorf("You can use one type of server-side encryption (SSE) at one time. " +
-				"You can either enable KMS SSE or SQS SSE.")
-		}
+	key, managed := attributes["KmsMasterKeyId"] != "", attributes["SqsManagedSseEnabled"] == "true"
+	switch { // Q10: of the two kinds of encryption the one set last counts
+	case key && managed:
+		return settings{}, invalidAttributeName.errorf("You can use one type of server-side encryption (SSE) at one time. " +
+			"You can either enable KMS SSE or SQS SSE.")
+	case key:
 		s.SqsManagedSseEnabled = false
+	case managed:
+		delete(s.kept, "KmsMasterKeyId")
+	}
+	if s.FifoThroughputLimit == "perMessageGroupId" && s.DeduplicationScope != "messageGroup" { // Q1
+		return settings{}, invalidAttributeValue.errorf("Invalid value for the parameter FifoThroughputLimit. " +
+			"Reason: To set FifoThroughputLimit to perMessageGroupId, the DeduplicationScope must be messageGroup.")
 	}
 	return s, nil
 }
@@ -128,9 +135,13 @@ func (s *settings) set(server *Server, name, value, arn string, fifo bool) error
 		}
 		s.kept[name] = value
 		return nil
-	case "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds":
+	case "KmsMasterKeyId":
 		s.kept[name] = value
 		return nil
+	case "KmsDataKeyReusePeriodSeconds":
+		var seconds int
+		s.kept[name] = value
+		return setNumber(&seconds, name, value, 60, 86_400)
 	case "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
 		if !fifo { // Q4
 			return invalidAttributeName.errorf("You can specify the %s only when FifoQueue is set to true.", name)
