@@ -48,6 +48,7 @@
 // on a FIFO queue also for those that still wait for the end of the old one.
 //
 // Its queues are in the account 123456789012, whatever region a client has. Requests are not authenticated, and the
-// attribute Policy, which has to be a JSON object, forbids nobody anything. A RedriveAllowPolicy does say which queues can be
-// given the queue as their dead-letter queue. Message move tasks and AddPermission answer with UnsupportedOperation.
+// attribute Policy is not enforced: it has to be a JSON object, and forbids nobody anything. A RedriveAllowPolicy does
+// say which queues can have the queue as their dead-letter queue. Message move tasks and AddPermission answer with
+// UnsupportedOperation.
 package sqstest

@@ -123,8 +123,8 @@ func (q *queue) deliver(m *message, p *poll, at time.Time, visibility time.Durat
 	return delivery{m, m.generation, handle, m.count}
 }
 
-// hold puts a delivery in flight for as long as its receive asked for, but not beyond the 12 hours: these count from the
-// arrival of the first receive (V5, R18), when a poll has waited and when an answer is repeated.
+// hold puts a delivery in flight for as long as its receive asked for, but not beyond the 12 hours. They count from the
+// arrival of the first receive (V5, R18), also when a poll has waited and when an answer is repeated.
 func (q *queue) hold(m *message, at time.Time, visibility time.Duration) {
 	until := at.Add(visibility)
 	if end := m.receivedAt.Add(handleLife); until.After(end) {
