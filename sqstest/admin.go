@@ -40,11 +40,13 @@ func (in *createQueue) run(x *exchange) (any, error) {
 	if value, ok := in.Attributes["FifoQueue"]; ok && value != "true" {
 		return nil, errUnknownAttribute("FifoQueue") // Q4: as odd as that
 	}
-	wanted, err := defaultSettings().with(x.Server, in.Attributes, fifo)
+	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", x.region(), accountID, in.QueueName)
+	wanted, err := defaultSettings().with(x.Server, in.Attributes, arn, fifo)
 	if err != nil {
 		return nil, err
 	}
 	if q := x.queues[in.QueueName]; q != nil {
+		q.advance(x.now) // settings may be due
 		if name := q.differs(wanted, in.Attributes); name != "" {
 			return nil, queueNameExists.errorf("A queue already exists with the same name "+
 				"and a different value for attribute %s", name) // Q5
@@ -55,7 +57,6 @@ func (in *createQueue) run(x *exchange) (any, error) {
 		return nil, queueDeletedRecently.errorf("You must wait 60 seconds after deleting a queue " +
 			"before you can create another with the same name.")
 	}
-	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", x.region(), accountID, in.QueueName)
 	q := newQueue(x.Server, in.QueueName, arn, fifo)
 	q.settings = wanted
 	maps.Copy(q.tags, in.Tags)
@@ -222,6 +223,7 @@ func (in *listDeadLetterSourceQueues) run(x *exchange) (any, error) {
 	}
 	var names []string
 	for name, q := range x.queues {
+		q.advance(x.now) // settings may be due
 		if q.settings.redrive.target == dead.arn {
 			names = append(names, name)
 		}

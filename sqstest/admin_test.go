@@ -85,13 +85,72 @@ func TestAttributeErrors(t *testing.T) {
 	})
 }
 
-// Q1.
-func TestKmsKeyTurnsOffTheOtherEncryption(t *testing.T) {
+// Q1: it is kept and not enforced.
+func TestPolicyHasToBeAJSONObject(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		f.standard("KmsMasterKeyId", "alias/aws/sqs")
-		if got := f.attribute("SqsManagedSseEnabled"); got != "false" {
-			t.Errorf("SqsManagedSseEnabled %s", got)
+		const policy = `{"Statement":[{"Effect":"Deny","Principal":"*","Action":"sqs:*","Resource":"*"}]}`
+		f.standard("Policy", policy)
+		for _, bad := range []string{"no JSON", "[]", "null"} {
+			f.wantError(f.trySet("Policy", bad), "InvalidAttributeValue", "Invalid value for the parameter Policy.")
 		}
+		if got := f.attribute("Policy"); got != policy {
+			t.Errorf("policy %s", got)
+		}
+		f.send("a")
+		f.set("Policy", "")
+	})
+}
+
+// Q1, Q10.
+func TestOneEncryptionTurnsOffTheOther(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		want := func(key, managed string) {
+			t.Helper()
+			if k, m := f.attribute("KmsMasterKeyId"), f.attribute("SqsManagedSseEnabled"); k != key || m != managed {
+				t.Errorf("KmsMasterKeyId %q, SqsManagedSseEnabled %s; want %q and %s", k, m, key, managed)
+			}
+		}
+		f.standard("KmsMasterKeyId", "alias/a")
+		want("alias/a", "false")
+		f.set("SqsManagedSseEnabled", "true")
+		want("", "true")
+		f.set("KmsMasterKeyId", "alias/b")
+		want("alias/b", "false")
+		f.set("SqsManagedSseEnabled", "false")
+		want("alias/b", "false")
+	})
+}
+
+// Q1.
+func TestDataKeyReusePeriod(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard("KmsMasterKeyId", "alias/a")
+		for _, seconds := range []string{"60", "86400"} {
+			f.set("KmsDataKeyReusePeriodSeconds", seconds)
+		}
+		for _, seconds := range []string{"59", "86401", "-5", "x"} {
+			f.wantError(f.trySet("KmsDataKeyReusePeriodSeconds", seconds), "InvalidAttributeValue",
+				"Invalid value for the parameter KmsDataKeyReusePeriodSeconds.")
+		}
+		if got := f.attribute("KmsDataKeyReusePeriodSeconds"); got != "86400" {
+			t.Errorf("KmsDataKeyReusePeriodSeconds %s", got)
+		}
+	})
+}
+
+// Q1.
+func TestThroughputPerGroupNeedsDeduplicationPerGroup(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		const refusal = "Invalid value for the parameter FifoThroughputLimit. " +
+			"Reason: To set FifoThroughputLimit to perMessageGroupId, the DeduplicationScope must be messageGroup."
+		f.wantError(f.tryCreate("q.fifo", "FifoQueue", "true", "FifoThroughputLimit", "perMessageGroupId"), "InvalidAttributeValue", refusal)
+		f.fifo()
+		f.wantError(f.trySet("FifoThroughputLimit", "perMessageGroupId"), "InvalidAttributeValue", refusal)
+		f.set("FifoThroughputLimit", "perMessageGroupId", "DeduplicationScope", "messageGroup")
+		f.wantError(f.trySet("DeduplicationScope", "queue"), "InvalidAttributeValue", refusal)
+		f.set("DeduplicationScope", "queue", "FifoThroughputLimit", "perQueue")
+		f.set("DeduplicationScope", "messageGroup")
+		f.set("FifoThroughputLimit", "perMessageGroupId")
 	})
 }
 
@@ -224,6 +283,33 @@ func TestListDeadLetterSourceQueues(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		dead := f.create("dead")
 		f.standard("RedrivePolicy", redrive("dead", 1))
+		out, err := f.client.ListDeadLetterSourceQueues(t.Context(), &sqs.ListDeadLetterSourceQueuesInput{QueueUrl: &dead})
+		f.must(err)
+		if !slices.Equal(out.QueueUrls, []string{f.url}) {
+			t.Errorf("queues %q", out.QueueUrls)
+		}
+	})
+}
+
+// Q3, Q5.
+func TestCreateQueueComparesWithTheSettingsInForce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.AttributeLag = time.Minute
+		f.standard()
+		f.set("DelaySeconds", "1")
+		time.Sleep(time.Minute)
+		f.must(f.tryCreate("q", "DelaySeconds", "1"))
+	})
+}
+
+// Q3.
+func TestListDeadLetterSourceQueuesGoesByTheSettingsInForce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.AttributeLag = time.Minute
+		dead := f.create("dead")
+		f.standard()
+		f.set("RedrivePolicy", redrive("dead", 1))
+		time.Sleep(time.Minute)
 		out, err := f.client.ListDeadLetterSourceQueues(t.Context(), &sqs.ListDeadLetterSourceQueuesInput{QueueUrl: &dead})
 		f.must(err)
 		if !slices.Equal(out.QueueUrls, []string{f.url}) {

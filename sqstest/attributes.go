@@ -1,6 +1,7 @@
 package sqstest
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -19,8 +20,9 @@ type settings struct {
 	FifoThroughputLimit           string
 	SqsManagedSseEnabled          bool
 	redrive                       redrivePolicy
+	allow                         redriveAllowPolicy
 
-	kept map[string]string // attributes that change nothing here; never modified
+	kept map[string]string // attributes told as they were given; never modified
 }
 
 func defaultSettings() settings {
@@ -48,6 +50,26 @@ type pendingSettings struct {
 	settings settings
 }
 
+// apply brings settings into force. On a FIFO queue a changed delay holds for the messages that are delayed already
+// too (F11). What is visible stays so: nobody says that a longer delay would hide it again.
+func (q *queue) apply(changed settings, at time.Time) {
+	delay := time.Duration(changed.DelaySeconds) * time.Second
+	if q.fifo && changed.DelaySeconds != q.settings.DelaySeconds {
+		for _, m := range q.messages {
+			if m.state != Delayed {
+				continue
+			}
+			m.visibleAt = m.sentAt.Add(delay)
+			if m.visibleAt.Before(at) {
+				m.visibleAt = at
+			}
+			q.hidden.fix(m)
+		}
+	}
+	q.settings = changed
+	q.server.touch(q) // for the polls, since what they wait for may come sooner
+}
+
 // latest are the settings as last set, in force or not.
 func (q *queue) latest() settings {
 	if n := len(q.pending); n > 0 {
@@ -56,28 +78,35 @@ func (q *queue) latest() settings {
 	return q.settings
 }
 
-// with returns the settings with the given attributes changed, for a queue of the given type.
-func (s settings) with(server *Server, attributes map[string]string, fifo bool) (settings, error) {
+// with returns the settings with the given attributes changed, for a queue of the given ARN and type.
+func (s settings) with(server *Server, attributes map[string]string, arn string, fifo bool) (settings, error) {
 	s.kept = maps.Clone(s.kept)
 	if s.kept == nil {
 		s.kept = map[string]string{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		if err := s.set(server, name, attributes[name], fifo); err != nil {
+		if err := s.set(server, name, attributes[name], arn, fifo); err != nil {
 			return settings{}, err
 		}
 	}
-	if attributes["KmsMasterKeyId"] != "" {
-		if attributes["SqsManagedSseEnabled"] == "true" { // Q10
-			return settings{}, invalidAttributeName.errorf("You can use one type of server-side encryption (SSE) at one time. " +
-				"You can either enable KMS SSE or SQS SSE.")
-		}
+	key, managed := attributes["KmsMasterKeyId"] != "", attributes["SqsManagedSseEnabled"] == "true"
+	switch { // Q10: of the two kinds of encryption the one set last counts
+	case key && managed:
+		return settings{}, invalidAttributeName.errorf("You can use one type of server-side encryption (SSE) at one time. " +
+			"You can either enable KMS SSE or SQS SSE.")
+	case key:
 		s.SqsManagedSseEnabled = false
+	case managed:
+		delete(s.kept, "KmsMasterKeyId")
+	}
+	if s.FifoThroughputLimit == "perMessageGroupId" && s.DeduplicationScope != "messageGroup" { // Q1
+		return settings{}, invalidAttributeValue.errorf("Invalid value for the parameter FifoThroughputLimit. " +
+			"Reason: To set FifoThroughputLimit to perMessageGroupId, the DeduplicationScope must be messageGroup.")
 	}
 	return s, nil
 }
 
-func (s *settings) set(server *Server, name, value string, fifo bool) error {
+func (s *settings) set(server *Server, name, value, arn string, fifo bool) error {
 	switch name {
 	case "DelaySeconds":
 		return setNumber(&s.DelaySeconds, name, value, 0, maxDelay)
@@ -92,12 +121,27 @@ func (s *settings) set(server *Server, name, value string, fifo bool) error {
 	case "SqsManagedSseEnabled":
 		return setBool(&s.SqsManagedSseEnabled, name, value)
 	case "RedrivePolicy":
-		p, err := server.parseRedrivePolicy(value, fifo)
+		p, err := server.parseRedrivePolicy(value, arn, fifo)
 		s.redrive = p
 		return err
-	case "Policy", "RedriveAllowPolicy", "KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds":
+	case "RedriveAllowPolicy":
+		p, err := parseRedriveAllowPolicy(value)
+		s.allow, s.kept[name] = p, value
+		return err
+	case "Policy":
+		var document map[string]json.RawMessage
+		if value != "" && (json.Unmarshal([]byte(value), &document) != nil || document == nil) {
+			return errAttribute(name)
+		}
 		s.kept[name] = value
 		return nil
+	case "KmsMasterKeyId":
+		s.kept[name] = value
+		return nil
+	case "KmsDataKeyReusePeriodSeconds":
+		var seconds int
+		s.kept[name] = value
+		return setNumber(&seconds, name, value, 60, 86_400)
 	case "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit":
 		if !fifo { // Q4
 			return invalidAttributeName.errorf("You can specify the %s only when FifoQueue is set to true.", name)
@@ -239,15 +283,16 @@ func (in *setQueueAttributes) run(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	changed, err := q.latest().with(x.Server, in.Attributes, q.fifo)
+	changed, err := q.latest().with(x.Server, in.Attributes, q.arn, q.fifo)
 	if err != nil {
 		return nil, err
 	}
 	q.modified = x.now
 	if x.AttributeLag > 0 {
 		q.pending = append(q.pending, pendingSettings{x.now.Add(x.AttributeLag), changed})
+		x.touch(q) // a poll has to look again then
 	} else {
-		q.settings = changed
+		q.apply(changed, x.now)
 	}
 	return nil, nil
 }

@@ -43,10 +43,12 @@
 // that would exceed the count, not before. A long poll answers with the first message and does not wait for more.
 //
 // SQS is a distributed system and the server is not: it delivers in the order of sending, finds every message, and
-// applies every change at once. Short polls that miss messages, duplicate deliveries and slow settings exist as a
-// [Fault] or a setting of the Server, so that a test has them when it wants them.
+// new settings are in force at once. Short polls that miss messages, duplicate deliveries and slow settings exist as a
+// [Fault] or a setting of the Server, so that a test has them when it wants them. A new delay is for new messages, but
+// on a FIFO queue also for those that still wait for the end of the old one.
 //
-// Its queues are in the account 123456789012, whatever region a client has. Requests are not authenticated, and no
-// policy is enforced. Message move tasks and AddPermission answer with
+// Its queues are in the account 123456789012, whatever region a client has. Requests are not authenticated, and the
+// attribute Policy is not enforced: it has to be a JSON object, and forbids nobody anything. A RedriveAllowPolicy does
+// say which queues can have the queue as their dead-letter queue. Message move tasks and AddPermission answer with
 // UnsupportedOperation.
 package sqstest

@@ -181,6 +181,36 @@ func (f *fixture) sendDedup(group, id, body string) *sqs.SendMessageOutput {
 	return out
 }
 
+// F11: what is visible stays so.
+func TestNewDelayOfAFIFOQueueHoldsForDelayedMessagesToo(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo()
+		f.sendTo("g", "a")
+		f.set("DelaySeconds", "60")
+		f.sendTo("h", "b")
+		time.Sleep(10 * time.Second)
+		f.sendTo("i", "c")
+		f.wantStates("a visible", "b delayed 50s", "c delayed 1m0s")
+		f.set("DelaySeconds", "100")
+		f.wantStates("a visible", "b delayed 1m30s", "c delayed 1m40s")
+		f.set("DelaySeconds", "5")
+		f.wantStates("a visible", "b visible", "c delayed 5s")
+		time.Sleep(5 * time.Second)
+		f.wantReceive("a", "b", "c")
+	})
+}
+
+// F11.
+func TestNewDelayOfAStandardQueueIsForNewMessages(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard("DelaySeconds", "60")
+		f.send("a")
+		f.set("DelaySeconds", "5")
+		f.send("b")
+		f.wantStates("a delayed 1m0s", "b delayed 5s")
+	})
+}
+
 // F9.
 func TestDuplicateIsAcceptedAndDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
@@ -325,6 +355,20 @@ func TestRetriedReceiveFailsAfterAnythingWasDoneWithItsMessages(t *testing.T) {
 	}
 }
 
+// R12, V5: the 12 hours count from the first receive.
+func TestRetriedReceiveHidesUntilItsHandleExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo()
+		f.sendTo("g", "a")
+		f.receiveOne(attempt("1"), visibility(43200))
+		time.Sleep(4 * time.Minute)
+		m := f.receiveOne(attempt("1"), visibility(43200))
+		f.wantStates("a in flight 11h56m0s")
+		time.Sleep(11*time.Hour + 56*time.Minute - time.Nanosecond)
+		f.must(f.delete(m))
+	})
+}
+
 // R12.
 func TestReceiveAttemptIsForgottenAfterFiveMinutes(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
@@ -374,16 +418,20 @@ func TestSDKRetryOfALostReceiveGetsTheSameMessages(t *testing.T) {
 	})
 }
 
-// F10: the queue's delay applies; a delayed message is invisible, and F2 holds for it too.
-func TestDelayedMessageBlocksItsGroup(t *testing.T) {
+// F10: the queue's delay applies, to each message from its own sending.
+func TestDelayOfAFIFOQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.fifo("DelaySeconds", "10")
 		f.sendTo("g", "a")
-		f.set("DelaySeconds", "0")
+		time.Sleep(5 * time.Second)
 		f.sendTo("g", "b")
-		f.wantStates("a delayed 10s", "b visible")
 		f.wantReceive()
-		time.Sleep(10 * time.Second)
-		f.wantReceive("a", "b")
+		time.Sleep(5 * time.Second)
+		m := f.wantReceive("a")
+		f.wantStates("a in flight 30s", "b delayed 5s")
+		f.must(f.delete(m[0]))
+		f.wantReceive()
+		time.Sleep(5 * time.Second)
+		f.wantReceive("b")
 	})
 }

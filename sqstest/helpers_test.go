@@ -81,10 +81,12 @@ func pairs(list []string) map[string]string {
 
 func (f *fixture) set(attributes ...string) {
 	f.Helper()
+	f.must(f.trySet(attributes...))
+}
+
+func (f *fixture) trySet(attributes ...string) error {
 	_, err := f.client.SetQueueAttributes(f.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &f.url, Attributes: pairs(attributes)})
-	if err != nil {
-		f.Fatal(err)
-	}
+	return err
 }
 
 func (f *fixture) attribute(name string) string {

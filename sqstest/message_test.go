@@ -202,7 +202,78 @@ func TestSendErrors(t *testing.T) {
 	})
 }
 
-// M4.
+func typed(dataType, value string) types.MessageAttributeValue {
+	return types.MessageAttributeValue{DataType: &dataType, StringValue: &value}
+}
+
+// M5: also what follows the dot has the characters of a body, and the whole up to 256.
+func TestTypesOfMessageAttributes(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard()
+		for dataType, fine := range map[string]bool{
+			"String": true, "Number.int": true, "String.a b.é": true, "String." + strings.Repeat("é", 249): true,
+			"String." + strings.Repeat("é", 250): false, "String.": false, "String.\x01": false, "Text": false, "": false,
+		} {
+			if _, err := f.sendWith(map[string]types.MessageAttributeValue{"a": typed(dataType, "1")}); (err == nil) != fine {
+				t.Errorf("type %q: error %v", dataType, err)
+			}
+		}
+	})
+}
+
+// M5.
+func TestNumbersAreDecimal(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard()
+		for value, fine := range map[string]bool{
+			"17": true, "-0.5": true, "+1.5e-3": true, "1E100": true,
+			"NaN": false, "Inf": false, "-infinity": false, "0x10p1": false, "1_000": false, "1 ": false, "one": false, "-": false,
+		} {
+			_, err := f.sendWith(map[string]types.MessageAttributeValue{"a": typed("Number", value)})
+			if fine {
+				f.must(err)
+			} else {
+				f.wantError(err, "InvalidParameterValue", "Can't cast the value of message (user) attribute 'a' to a number.")
+			}
+		}
+	})
+}
+
+// M1.
+func TestSystemAttributesThatCannotBeSent(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard()
+		for _, c := range []struct {
+			name, dataType, value string
+			code, message         string
+		}{
+			{"SenderId", "String", "x", "InvalidParameterValue", "Message system attribute name 'SenderId' is invalid."},
+			{"AWSTraceHeader", "Number", "1", "InvalidParameterValue", "The type of message (system) attribute 'AWSTraceHeader' is invalid. It must be String."},
+			{"AWSTraceHeader", "String", "", "InvalidParameterValue", "Message (system) attribute 'AWSTraceHeader' must contain a non-empty value of type 'String'."},
+			{"AWSTraceHeader", "String", "\x01", "InvalidMessageContents", invalidCharacters},
+		} {
+			attributes := map[string]types.MessageSystemAttributeValue{c.name: {DataType: &c.dataType, StringValue: &c.value}}
+			_, err := f.client.SendMessage(t.Context(), &sqs.SendMessageInput{
+				QueueUrl: &f.url, MessageBody: aws.String("x"), MessageSystemAttributes: attributes,
+			})
+			f.wantError(err, c.code, c.message)
+			out, err := f.client.SendMessageBatch(t.Context(), &sqs.SendMessageBatchInput{
+				QueueUrl: &f.url,
+				Entries:  []types.SendMessageBatchRequestEntry{{Id: aws.String("0"), MessageBody: aws.String("x"), MessageSystemAttributes: attributes}},
+			})
+			f.must(err)
+			if len(out.Failed) != 1 || *out.Failed[0].Code != c.code || *out.Failed[0].Message != c.message {
+				t.Errorf("batch: %+v, want %s: %s", out.Failed, c.code, c.message)
+			}
+		}
+		f.wantStates()
+	})
+}
+
+const invalidCharacters = "Invalid characters found. Valid unicode characters are " +
+	"#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF."
+
+// M4, M5.
 func TestForbiddenCharacters(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.standard()
@@ -211,8 +282,12 @@ func TestForbiddenCharacters(t *testing.T) {
 		if !errors.As(err, &invalid) {
 			t.Errorf("error %v", err)
 		}
+		_, err = f.sendWith(attributesOf("a", "\x00"))
+		f.wantError(err, "InvalidMessageContents", invalidCharacters)
 		const fine = "\t\r\n <&>\"\\ \u2028 ä 世 😀"
 		f.send(fine)
 		f.wantReceive(fine)
+		_, err = f.sendWith(attributesOf("a", fine))
+		f.must(err)
 	})
 }

@@ -42,8 +42,8 @@ func (x *exchange) wait(q *queue, p *poll) ([]delivery, error) {
 	defer t.Stop()
 	for {
 		p.armed = p.deadline
-		if q.firstWaiting() == p && q.hidden.len() > 0 && q.hidden.top().visibleAt.Before(p.armed) {
-			p.armed = q.hidden.top().visibleAt
+		if at, ok := q.changesBefore(p.armed); ok && q.firstWaiting() == p {
+			p.armed = at
 		}
 		t.Reset(p.armed.Sub(x.now))
 		x.unlock()
@@ -104,6 +104,7 @@ func (q *queue) take(p *poll, at time.Time) ([]delivery, error) {
 	}
 	if p.attemptID != "" && len(found) > 0 {
 		q.attempts.put(p.attemptID, found, at)
+		q.wakeRetries(p)
 	}
 	p.log(found, visibility)
 	return found, nil
@@ -117,9 +118,19 @@ func (q *queue) deliver(m *message, p *poll, at time.Time, visibility time.Durat
 	if m.firstReceived.IsZero() {
 		m.firstReceived = at
 	}
-	q.hide(m, at.Add(visibility))
+	q.hold(m, at, visibility)
 	handle := q.server.handle(receipt{q.serial, m.serial, m.generation, m.receivedAt})
 	return delivery{m, m.generation, handle, m.count}
+}
+
+// hold puts a delivery in flight for as long as its receive asked for, but not beyond the 12 hours. They count from the
+// arrival of the first receive (V5, R18), also when a poll has waited and when an answer is repeated.
+func (q *queue) hold(m *message, at time.Time, visibility time.Duration) {
+	until := at.Add(visibility)
+	if end := m.receivedAt.Add(handleLife); until.After(end) {
+		until = end
+	}
+	q.hide(m, until)
 }
 
 // repeat answers a receive that was answered before (R12): with the same messages and handles, hidden anew.
@@ -131,7 +142,7 @@ func (q *queue) repeat(p *poll, earlier attempt, at time.Time, visibility time.D
 		}
 	}
 	for _, d := range earlier {
-		q.hide(d.m, at.Add(visibility))
+		q.hold(d.m, at, visibility)
 	}
 	p.log(earlier, visibility)
 	return earlier, nil
@@ -168,7 +179,9 @@ func (q *queue) firstWaiting() *poll {
 func (q *queue) serve() {
 	if q.gone {
 		for e := q.polls.Front(); e != nil; e = e.Next() {
-			e.Value.(*poll).signal()
+			if p := e.Value.(*poll); !p.abandoned { // nobody waits there, and its channel may be of a bubble now over
+				p.signal()
+			}
 		}
 		return
 	}
@@ -179,8 +192,20 @@ func (q *queue) serve() {
 	q.serveAbandoned(q.server.now)
 	q.advance(q.server.now)
 	p := q.firstWaiting()
-	if p != nil && (q.receivable() || q.hidden.len() > 0 && q.hidden.top().visibleAt.Before(p.armed)) {
+	if p == nil {
+		return
+	}
+	if _, earlier := q.changesBefore(p.armed); earlier || q.receivable() {
 		p.signal()
+	}
+}
+
+// wakeRetries lets the other open polls of an attempt have what it received just now (R12).
+func (q *queue) wakeRetries(p *poll) {
+	for e := q.polls.Front(); e != nil; e = e.Next() {
+		if retry := e.Value.(*poll); retry != p && !retry.abandoned && retry.attemptID == p.attemptID {
+			retry.signal()
+		}
 	}
 }
 

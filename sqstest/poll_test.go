@@ -10,6 +10,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/sqsub/sqsub/sqstest"
 )
 
 // polling is a long poll in another goroutine.
@@ -159,6 +161,60 @@ func TestLongPollIsWokenByADeadLetter(t *testing.T) {
 		onSource.want(f, 20*time.Second)
 		f.url = source
 		f.wantStates()
+	})
+}
+
+// F11, Q3: at once, and when the settings come into force later.
+func TestLongPollIsWokenByAShortenedDelay(t *testing.T) {
+	for lag, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 6 * time.Second: 7 * time.Second} {
+		bubble(t, func(t *testing.T, f *fixture) {
+			f.AttributeLag = lag
+			f.fifo("DelaySeconds", "60")
+			f.sendTo("g", "a")
+			p := f.poll(t.Context())
+			time.Sleep(time.Second)
+			f.set("DelaySeconds", "5")
+			p.want(f, want, "a")
+		})
+	}
+}
+
+// M10: a message that vanishes unlocks its group.
+func TestLongPollIsWokenByTheEndOfARetention(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo("MessageRetentionPeriod", "60")
+		f.sendTo("g", "a")
+		time.Sleep(50 * time.Second)
+		f.sendTo("g", "b")
+		f.receiveOne(atMost(1), visibility(1000))
+		f.poll(t.Context()).want(f, 10*time.Second, "b")
+	})
+}
+
+// M10: and it no longer counts against the limit.
+func TestLongPollIsWokenWhenARetentionMakesRoomUnderTheInFlightLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.InFlightLimit = 1
+		f.standard("MessageRetentionPeriod", "60")
+		f.send("a")
+		f.receiveOne(visibility(1000))
+		time.Sleep(50 * time.Second)
+		f.send("b")
+		f.poll(t.Context()).want(f, 10*time.Second, "b")
+	})
+}
+
+// M10.
+func TestLongPollIsWokenByAShortenedRetention(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo()
+		f.sendTo("g", "a")
+		time.Sleep(50 * time.Second)
+		f.sendTo("g", "b")
+		f.receiveOne(atMost(1), visibility(1000))
+		p := f.poll(t.Context())
+		f.set("MessageRetentionPeriod", "60")
+		p.want(f, 10*time.Second, "b")
 	})
 }
 
@@ -334,6 +390,25 @@ func TestAbandonedPollLocksAGroup(t *testing.T) {
 	})
 }
 
+// R12, R13: the retry of a poll that goes on without its client gets what that one takes.
+func TestRetryOfAnAbandonedPollIsAnsweredWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.StrandAbandonedPolls = true
+		f.fifo()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		<-f.poll(ctx, attempt("1")).done
+		retry := f.poll(t.Context(), attempt("1"))
+		time.Sleep(time.Second)
+		f.sendTo("g", "a")
+		retry.want(f, time.Second, "a")
+		if n := count(retry.messages[0]); n != 1 {
+			t.Errorf("receive count %d, want 1", n)
+		}
+		f.must(f.delete(retry.messages[0]))
+	})
+}
+
 // Q7.
 func TestDeletingTheQueueEndsItsPolls(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
@@ -348,6 +423,23 @@ func TestDeletingTheQueueEndsItsPolls(t *testing.T) {
 				t.Errorf("poll ended after %v, want at once", p.took)
 			}
 		}
+	})
+}
+
+// A bubble's channels are of no use outside of it: what the first one leaves behind must not be woken from the next.
+func TestAbandonedPollOfAnEarlierBubbleIsLeftAlone(t *testing.T) {
+	var server *sqstest.Server
+	bubble(t, func(t *testing.T, f *fixture) {
+		server = f.Server
+		f.StrandAbandonedPolls = true
+		f.standard()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		<-f.poll(ctx).done
+	})
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.Server, f.client, f.url = server, server.Client(), "q"
+		f.deleteQueue()
 	})
 }
 

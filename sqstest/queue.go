@@ -201,10 +201,20 @@ func (q *queue) nextEvent() (at time.Time, happen func()) {
 	}
 	if len(q.pending) > 0 {
 		if change := q.pending[0]; happen == nil || change.at.Before(at) {
-			at, happen = change.at, func() { q.settings, q.pending = change.settings, q.pending[1:] }
+			at, happen = change.at, func() {
+				q.pending = q.pending[1:]
+				q.apply(change.settings, change.at)
+			}
 		}
 	}
 	return at, happen
+}
+
+// changesBefore tells when the next thing happens that a poll may find something after, if that is before a given
+// time: a message that expires can unlock its group, or make room under the limit of those in flight.
+func (q *queue) changesBefore(t time.Time) (time.Time, bool) {
+	at, happen := q.nextEvent()
+	return at, happen != nil && at.Before(t)
 }
 
 // showFirst makes visible what becomes so at the next instant: messages that are due together can be received

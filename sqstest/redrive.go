@@ -3,6 +3,7 @@ package sqstest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ type redrivePolicy struct {
 }
 
 // parseRedrivePolicy checks a policy for a queue. The empty string is no policy (X2).
-func (s *Server) parseRedrivePolicy(text string, fifo bool) (redrivePolicy, error) {
+func (s *Server) parseRedrivePolicy(text, source string, fifo bool) (redrivePolicy, error) {
 	if text == "" {
 		return redrivePolicy{}, nil
 	}
@@ -47,6 +48,10 @@ func (s *Server) parseRedrivePolicy(text string, fifo bool) (redrivePolicy, erro
 	if target.fifo != fifo { // X5
 		return invalid("Dead-letter queue must be same type of queue as the source.")
 	}
+	target.advance(s.now) // settings may be due
+	if !target.settings.allow.allows(source) {
+		return invalid("Dead letter target does not allow this source queue.") // X8; the text is a guess
+	}
 	return redrivePolicy{target.arn, most}, nil
 }
 
@@ -55,6 +60,46 @@ func (p redrivePolicy) String() string {
 		return ""
 	}
 	return fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, p.target, p.most)
+}
+
+// redriveAllowPolicy is the attribute RedriveAllowPolicy of a dead-letter queue (X8). It is asked when a queue is given
+// a redrive policy, and no more when a message moves.
+type redriveAllowPolicy struct {
+	RedrivePermission string
+	SourceQueueARNs   []string `json:"sourceQueueArns"`
+}
+
+func parseRedriveAllowPolicy(text string) (redriveAllowPolicy, error) {
+	var p redriveAllowPolicy
+	if text == "" {
+		return p, nil
+	}
+	ok := json.Unmarshal([]byte(text), &p) == nil
+	switch n := len(p.SourceQueueARNs); p.RedrivePermission {
+	case "allowAll", "denyAll":
+		ok = ok && n == 0
+	case "byQueue":
+		ok = ok && n >= 1 && n <= 10
+	default:
+		ok = false
+	}
+	for _, arn := range p.SourceQueueARNs {
+		ok = ok && strings.HasPrefix(arn, "arn:")
+	}
+	if !ok {
+		return redriveAllowPolicy{}, errAttribute("RedriveAllowPolicy")
+	}
+	return p, nil
+}
+
+func (p redriveAllowPolicy) allows(source string) bool {
+	switch p.RedrivePermission {
+	case "denyAll":
+		return false
+	case "byQueue":
+		return slices.Contains(p.SourceQueueARNs, source)
+	}
+	return true
 }
 
 func (s *Server) byARN(arn string) *queue {

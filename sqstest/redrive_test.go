@@ -1,6 +1,8 @@
 package sqstest_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +116,70 @@ func TestRedrivePolicyErrors(t *testing.T) {
 				QueueUrl: &f.url, Attributes: map[string]string{"RedrivePolicy": policy},
 			})
 			f.wantError(err, "InvalidParameterValue", "Value "+policy+" for parameter RedrivePolicy is invalid. Reason: "+reason)
+		}
+	})
+}
+
+// X8.
+func TestRedriveAllowPolicy(t *testing.T) {
+	for policy, allowed := range map[string]bool{
+		``:                                  true,
+		`{"redrivePermission":"allowAll"}`:  true,
+		`{"redrivePermission":"denyAll"}`:   false,
+		byQueue(arn("other"), arn("q")):     true,
+		byQueue(arn("other"), arn("other")): false,
+	} {
+		bubble(t, func(t *testing.T, f *fixture) {
+			f.create("dead", "RedriveAllowPolicy", policy)
+			want := func(err error) {
+				t.Helper()
+				if allowed {
+					f.must(err)
+				} else {
+					f.wantError(err, "InvalidParameterValue", "Value "+redrive("dead", 1)+" for parameter RedrivePolicy is invalid. "+
+						"Reason: Dead letter target does not allow this source queue.")
+				}
+			}
+			want(f.tryCreate("q", "RedrivePolicy", redrive("dead", 1)))
+			f.standard()
+			want(f.trySet("RedrivePolicy", redrive("dead", 1)))
+		})
+	}
+}
+
+// X8, Q3.
+func TestRedriveAllowPolicyCountsOnceItIsInForce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.AttributeLag = time.Minute
+		f.url = f.create("dead")
+		f.set("RedriveAllowPolicy", `{"redrivePermission":"denyAll"}`)
+		f.must(f.tryCreate("early", "RedrivePolicy", redrive("dead", 1)))
+		time.Sleep(time.Minute)
+		if f.tryCreate("late", "RedrivePolicy", redrive("dead", 1)) == nil {
+			t.Error("the policy in force was ignored")
+		}
+	})
+}
+
+func byQueue(arns ...string) string {
+	return `{"redrivePermission":"byQueue","sourceQueueArns":["` + strings.Join(arns, `","`) + `"]}`
+}
+
+// X8.
+func TestRedriveAllowPolicyErrors(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard()
+		for _, policy := range []string{
+			"no JSON", "null", "[]", `{}`, `{"redrivePermission":"some"}`, `{"redrivePermission":"byQueue"}`,
+			`{"redrivePermission":"denyAll","sourceQueueArns":["` + arn("q") + `"]}`,
+			byQueue("q"), byQueue(slices.Repeat([]string{arn("q")}, 11)...),
+		} {
+			f.wantError(f.trySet("RedriveAllowPolicy", policy), "InvalidAttributeValue", "Invalid value for the parameter RedriveAllowPolicy.")
+		}
+		f.must(f.trySet("RedriveAllowPolicy", byQueue(slices.Repeat([]string{arn("q")}, 10)...)))
+		f.must(f.trySet("RedriveAllowPolicy", ""))
+		if got := f.attribute("RedriveAllowPolicy"); got != "" {
+			t.Errorf("policy %s, want none", got)
 		}
 	})
 }

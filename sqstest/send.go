@@ -14,6 +14,7 @@ const (
 	maxSize       = 1_048_576 // L1, of a message and of a batch
 	maxDelay      = 900
 	maxAttributes = 10
+	maxTypeLength = 256
 )
 
 // outgoing is what SendMessage and an entry of SendMessageBatch have in common.
@@ -168,11 +169,13 @@ func (o *outgoing) check(q *queue) error {
 	if o.MessageBody == "" {
 		return errMissing("MessageBody") // M4
 	}
-	if !validText(o.MessageBody) {
-		return invalidMessageContents.errorf("Invalid characters found. Valid unicode characters are " +
-			"#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.")
+	if err := checkText(o.MessageBody); err != nil {
+		return err
 	}
 	if err := checkAttributes(o.MessageAttributes); err != nil {
+		return err
+	}
+	if err := checkSystemAttributes(o.MessageSystemAttributes); err != nil {
 		return err
 	}
 	if d := o.DelaySeconds; d != nil {
@@ -198,7 +201,16 @@ func (o *outgoing) check(q *queue) error {
 	return nil
 }
 
-// validText reports whether a body has allowed characters only (M4).
+// checkText is for bodies, and for the values of attributes too (M4, M5).
+func checkText(s string) error {
+	if validText(s) {
+		return nil
+	}
+	return invalidMessageContents.errorf("Invalid characters found. Valid unicode characters are " +
+		"#x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF.")
+}
+
+// validText reports whether a string has allowed characters only.
 func validText(s string) bool {
 	for _, c := range s {
 		if c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0xfffe || c == 0xffff {
@@ -229,7 +241,10 @@ func checkAttributes(attributes map[string]attributeValue) error {
 		if !validAttributeName(name) {
 			return invalidParameterValue.errorf("Invalid message attribute name '%s'.", name)
 		}
-		kind, _, _ := strings.Cut(v.DataType, ".")
+		kind, label, custom := strings.Cut(v.DataType, ".")
+		if custom && label == "" || utf8.RuneCountInString(v.DataType) > maxTypeLength || !validText(v.DataType) {
+			return invalidParameterValue.errorf("The type of message (user) attribute '%s' is invalid.", name)
+		}
 		empty := v.StringValue == ""
 		switch kind {
 		case "String", "Number":
@@ -242,11 +257,39 @@ func checkAttributes(attributes map[string]attributeValue) error {
 		if empty {
 			return invalidParameterValue.errorf("Message (user) attribute '%s' must contain a non-empty value of type '%s'.", name, kind)
 		}
-		if _, err := strconv.ParseFloat(v.StringValue, 64); kind == "Number" && err != nil {
+		if kind == "Number" && !validNumber(v.StringValue) {
 			return invalidParameterValue.errorf("Can't cast the value of message (user) attribute '%s' to a number.", name)
+		}
+		if err := checkText(v.StringValue); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// checkSystemAttributes allows the one that a sender can set (M1).
+func checkSystemAttributes(attributes map[string]attributeValue) error {
+	for name, v := range attributes {
+		if name != "AWSTraceHeader" {
+			return invalidParameterValue.errorf("Message system attribute name '%s' is invalid.", name)
+		}
+		if v.DataType != "String" {
+			return invalidParameterValue.errorf("The type of message (system) attribute '%s' is invalid. It must be String.", name)
+		}
+		if v.StringValue == "" {
+			return invalidParameterValue.errorf("Message (system) attribute '%s' must contain a non-empty value of type 'String'.", name)
+		}
+		if err := checkText(v.StringValue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validNumber reports whether a string is a decimal number: Go knows more kinds.
+func validNumber(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil && strings.Trim(s, "0123456789+-.eE") == ""
 }
 
 func validAttributeName(name string) bool {

@@ -86,6 +86,18 @@ func TestExtensionBeyondTwelveHoursIsRefused(t *testing.T) {
 	})
 }
 
+// V5, R18: not beyond the 12 hours, even if the poll has waited.
+func TestReceiveHidesUntilItsHandleExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.standard("DelaySeconds", "10")
+		f.send("a")
+		m := f.receiveOne(wait(20), visibility(43200))
+		f.wantStates(fmt.Sprintf("a in flight %v", 43190*time.Second))
+		time.Sleep(43190*time.Second - time.Nanosecond)
+		f.must(f.change(m, 0))
+	})
+}
+
 // The example of the package's documentation.
 func TestExtendUntilRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
