@@ -202,7 +202,7 @@ func (l *dispatcher) takeSettlement(d *delivery) {
 	ln.current = nil
 	l.settling--
 	if ln.parked != nil && ln.parked.awaited == d {
-		l.watch(ln.parked, d.result.Delay)
+		l.watch(ln.parked, time.Now().Add(d.result.Delay))
 	}
 	if l.fifo && d.result.Outcome == Unsettled {
 		// The message is going to come back: none of its group may overtake it.

@@ -266,6 +266,67 @@ func TestGroupIsExtendedUntilEachIsDeleted(t *testing.T) {
 	})
 }
 
+// B070: nor do they where all slots are busy with other groups when the message that
+// failed is visible again.
+func TestFollowersOfAFailureOnABusyConsumer(t *testing.T) {
+	for _, slots := range []int{1, 2, 10} {
+		for _, prefetch := range []int{0, 5} {
+			for _, takes := range []time.Duration{4 * time.Second, time.Minute} {
+				t.Run(fmt.Sprint(slots, prefetch, takes), func(t *testing.T) {
+					bubble(t, "q.fifo", func(f *fixture) {
+						f.create("dead.fifo")
+						f.set("RedrivePolicy", redrive("dead.fifo", 5))
+						f.send(numbered("m", 4)...)
+						for _, other := range numbered("o", 50) {
+							f.sendTo(other, other)
+						}
+						s := newStory()
+						sub := f.subscribe(s.tells(func(_ context.Context, d *sqsub.Delivery) error {
+							if d.Body() == "m1" {
+								return errHandler
+							}
+							if d.GroupID() != "g" {
+								time.Sleep(takes)
+							}
+							return nil
+						}), retriesAfter(time.Second), sqsub.WithVisibility(30*time.Second), sqsub.WithConcurrency(slots), sqsub.WithPrefetch(prefetch))
+						f.drained(2 * time.Hour)
+						f.stop(sub)
+						s.wantSuccesses(t, "g", []string{"m2", "m3", "m4"})
+					})
+				})
+			}
+		}
+	}
+}
+
+// Nor where nothing can be received for a while.
+func TestFollowersOfAFailureWhileReceivesFail(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send(numbered("m", 4)...)
+		var receives atomic.Int32
+		f.Inject(func(c sqstest.Call) sqstest.Fault {
+			if c.Op == receiveOp && receives.Add(1) > 1 && f.now() < 10*time.Second {
+				return sqstest.Fault{Code: "InternalError", Status: 500}
+			}
+			return sqstest.Fault{}
+		})
+		s := newStory()
+		sub := f.subscribe(s.tells(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "m1" && d.ReceiveCount() == 1 {
+				return errHandler
+			}
+			return nil
+		}), retriesAfter(time.Second))
+		f.wait(2 * time.Minute)
+		f.stop(sub)
+		s.wantSuccesses(t, "g", numbered("m", 4))
+		if n := sub.Stats().Received; n != 5 {
+			t.Errorf("%d messages were received, want those of the group and m1 again", n)
+		}
+	})
+}
+
 // B068: what follows a failure is not run before it, and waits for it in hand:
 // handed back, it would use up a receive with each try of the one before (B070).
 func TestFollowersWaitForAFailure(t *testing.T) {

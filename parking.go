@@ -14,12 +14,13 @@ type parking struct {
 	ln      *lane
 	awaited *delivery     // an earlier delivery of the message that has to come first
 	probe   bool          // it has not failed, but was released to see whether it comes back
+	visible time.Time     // since when it can come
 	over    chan struct{} // closed when it is over
 }
 
 // patience is how long after a message is visible again its group waits for it
-// here. If it does not come, another consumer has it, or it has moved to the
-// dead-letter queue.
+// here. If it does not come by then, though receives were made, another consumer has
+// it, or it has moved to the dead-letter queue.
 const patience = 2 * time.Second
 
 func (l *dispatcher) park(ln *lane, awaited *delivery) *parking {
@@ -36,11 +37,13 @@ func (l *dispatcher) unpark(ln *lane) {
 	}
 }
 
-// watch reports when the message of a parking is overdue, which is visible again
-// after delay.
-func (l *dispatcher) watch(p *parking, delay time.Duration) {
+// watch reports when the message of a parking is overdue, which is visible from the
+// given time on.
+func (l *dispatcher) watch(p *parking, visible time.Time) {
+	p.visible = visible
+	wait := max(0, time.Until(visible)) + patience
 	l.goroutines.Go(func() {
-		timer := time.NewTimer(delay + patience)
+		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
@@ -63,7 +66,9 @@ func (l *dispatcher) takeNoShow(p *parking) {
 	switch {
 	case ln.parked != p:
 	case ln.current != nil, !ln.blocked():
-		l.watch(p, 0)
+		l.watch(p, time.Now())
+	case !l.receiver.couldBring(p.visible): // all slots are busy, or SQS is out of reach
+		l.watch(p, p.visible)
 	case p.probe, len(ln.waiting) <= 1:
 		l.unpark(ln)
 		l.release(ln.take(0, len(ln.waiting)))
@@ -73,7 +78,7 @@ func (l *dispatcher) takeNoShow(p *parking) {
 		next := ln.take(0, 1)
 		probe := l.park(ln, next[0])
 		probe.probe = true
-		l.watch(probe, 0)
+		l.watch(probe, time.Now())
 		l.release(next)
 	}
 }

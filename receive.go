@@ -50,6 +50,7 @@ type receiver struct {
 	// while they come back full.
 	target  int
 	backlog bool      // the last one came back full
+	asked   time.Time // when the last one was sent that was answered
 	freeAt  time.Time // since when slots are free and gathered for a receive
 
 	failures int           // in a row
@@ -158,6 +159,13 @@ func (r *receiver) share(part int) int {
 	return min(queue.BatchSize, max(1, r.s.concurrency/part)+min(queue.BatchSize, r.s.prefetch))
 }
 
+// couldBring reports whether receives could have brought a message that is visible since
+// then: one that was sent later and answered, or one that is open and waits.
+func (r *receiver) couldBring(since time.Time) bool {
+	waits := len(r.open) > 0 && time.Since(r.open[0].first) >= patience
+	return waits || !r.asked.Before(since)
+}
+
 func (r *receiver) poll(n int, now time.Time) {
 	a := &attempt{n: n, first: now}
 	if r.s.fifo {
@@ -198,6 +206,7 @@ func (r *receiver) takeAnswer(res pollResult) {
 	r.s.receives.ok(r.s.log)
 	r.failures, r.rejected, r.missing, r.retryAt = 0, false, time.Time{}, time.Time{}
 	r.cutOff = 0
+	r.asked = later(r.asked, res.Sent)
 	r.backlog = len(res.Messages) >= res.n
 	switch {
 	case r.backlog:
