@@ -896,6 +896,33 @@ func TestOneFailedBatchIsQuiet(t *testing.T) {
 	})
 }
 
+// Nor is one failure each of calls made side by side.
+func TestFailuresSideBySideAreQuiet(t *testing.T) {
+	expired := sqstest.Fault{Code: "ExpiredToken", Status: 403}
+	bubble(t, "q.fifo", func(f *fixture) {
+		for _, group := range numbered("g", 5) {
+			f.sendTo(group, group)
+		}
+		f.Inject(f.during(deleteOp, 0, 1010*time.Millisecond, expired))
+		sub := f.subscribe(works(time.Second))
+		f.wait(10 * time.Second)
+		f.stop(sub)
+		if st := sub.Stats(); st.Deleted != 5 || st.SettleFailures < 5 || len(f.loud()) > 0 {
+			t.Errorf("%+v, logged %q", st, f.loud())
+		}
+	})
+	bubble(t, "q", func(f *fixture) {
+		f.sendMany(30)
+		f.Inject(f.during(changeOp, 0, 15*time.Second, expired))
+		sub := f.subscribe(works(20*time.Second), sqsub.WithConcurrency(30))
+		f.wait(time.Minute)
+		f.stop(sub)
+		if st := sub.Stats(); st.Deleted != 30 || st.ExtendFailures < 30 || len(f.loud()) > 0 {
+			t.Errorf("%+v, logged %q", st, f.loud())
+		}
+	})
+}
+
 // Q12: a permission that is withdrawn from one call is surfaced once, with the
 // action that is missing; the other calls go on.
 func TestWithdrawnPermission(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 )
 
 // trouble is whether one kind of call works. It logs a state once, not each
-// failure, and nothing above Debug for a single failure that the next try makes
-// good (B147, B149).
+// failure, and nothing above Debug for failures that the next try makes good: one, or
+// some at the same time (B147, B149).
 type trouble struct {
 	op string
 
@@ -23,6 +23,10 @@ type trouble struct {
 }
 
 const (
+	// troubleMoment is how long failures may be those of calls made side by side, each
+	// of which the next try makes good.
+	troubleMoment = time.Second
+
 	// troublePause is how long calls that fail and work in turn, or fail in turn for
 	// one reason and another, are not warned of again.
 	troublePause = time.Minute
@@ -58,7 +62,7 @@ func (t *trouble) worthWarning(kind queue.Kind) bool {
 	if t.failures++; t.failures == 1 {
 		t.since = now
 	}
-	if kind == queue.Transient && t.failures == 1 {
+	if kind == queue.Transient && (t.failures == 1 || now.Sub(t.since) < troubleMoment) {
 		return false
 	}
 	t.last = now
