@@ -58,8 +58,9 @@ var _ Client = (*sqs.Client)(nil)
 type Handler func(ctx context.Context, d *Delivery) error
 
 // A Subscription receives the messages of one queue and hands them to a
-// handler, until it is stopped. Its methods may be called by anyone but a handler
-// or a hook, any number of times, in any order; what those may call is said there.
+// handler, until it is stopped. Its methods may be called by anyone, any number
+// of times, in any order; but see them, and [Hooks], for what a handler or a hook may
+// call.
 type Subscription struct {
 	config
 	queue      *queue.Queue

@@ -85,7 +85,7 @@ func (e *extender) due() time.Time {
 // that is under way or nothing can lengthen the hold, to find it lost at its end.
 func (e *extender) next(lead time.Duration) time.Time {
 	switch due := e.due(); {
-	case e.calling, e.hopeless != nil, e.hold.ask(due) == 0:
+	case e.calling, e.hopeless != nil, !e.hold.extendable(due):
 		return e.hold.end()
 	case e.tries > 0:
 		return later(e.again, due.Add(-lead))
@@ -145,7 +145,12 @@ func (e *extender) proceed() (lost error) {
 	if !now.Before(e.next(lead)) { // else it was put off when the timer had fired, or less is in hand than may be
 		leaveBy := e.leaveBy(now)
 		ask := e.hold.ask(leaveBy) // the latest it can leave, so that it fits the limit in any case
-		if ask > 0 {
+		switch {
+		case ask == 0 && e.failure == nil:
+			e.hopeless = ErrHoldLimit
+		case ask == 0:
+			e.hopeless = lapsed(e.failure)
+		default:
 			e.calling = true
 			e.call = &queue.Call{Receipt: e.d.receipt, Timeout: ask, Caller: e}
 			limit := callLimit(end.Sub(now), e.failure)
@@ -153,8 +158,6 @@ func (e *extender) proceed() (lost error) {
 				limit = min(limit, e.s.latest(now).Sub(now))
 			}
 			e.s.queue.BeginChange(e.call, queue.Deadline{LeaveBy: leaveBy, Limit: limit})
-		} else {
-			e.hopeless = e.expiry()
 		}
 	}
 	e.arm(lead)
@@ -166,7 +169,7 @@ func (e *extender) expiry() error {
 	switch {
 	case e.hopeless != nil:
 		return e.hopeless
-	case e.failure == nil && e.hold.ask(e.due()) == 0:
+	case !e.hold.extendable(e.due()):
 		return ErrHoldLimit
 	}
 	return lapsed(e.failure)
@@ -222,7 +225,7 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 	case err == nil:
 		e.hold = e.hold.extended(sent, e.call.Timeout)
 		e.failure, e.tries = nil, 0
-		last = !e.warned && e.hold.ask(e.due()) == 0
+		last = !e.warned && !e.hold.extendable(e.due())
 		e.warned = e.warned || last
 	case overtaken:
 		e.deleted = queue.IsDeleted(err)
@@ -238,8 +241,8 @@ func (e *extender) answered(sent, now time.Time, err error) (last bool, lost err
 		left := end.Sub(now)
 		e.failure = err
 		pause := retryPause(left, e.tries)
-		if kind == queue.Denied || queue.IsThrottled(err) { // not more than once a second, but in the last one (Q12, V11)
-			pause = max(pause, min(time.Second, left/2))
+		if kind == queue.Denied || queue.IsThrottled(err) { // Q12, V11: a second apart, where the timeout has some
+			pause = max(pause, min(time.Second, e.hold.timeout/15, left/2))
 		}
 		e.again = earlier(now.Add(pause), end)
 		e.tries++

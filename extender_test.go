@@ -223,22 +223,6 @@ func TestHoldLimitOfARepeatedReceive(t *testing.T) {
 	})
 }
 
-// A last extension that fails until it would gain nothing is the limit, not a loss.
-func TestLastExtensionFails(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
-		f.send("m")
-		f.Inject(f.during(changeOp, 20*time.Second, time.Hour, sqstest.Fault{Status: 500}))
-		f.subscribe(works(time.Minute), sqsub.WithMaxHold(46500*time.Millisecond), sqsub.WithConcurrency(1))
-		f.wait(50 * time.Second)
-		if r := f.onlyRun(); !errors.Is(r.cause, sqsub.ErrHoldLimit) || r.ended < 44*time.Second || r.ended >= 45*time.Second {
-			f.Errorf("run %+v, want ErrHoldLimit at the end of what was granted", r)
-		}
-		if n := len(f.changes()); n > 20 {
-			f.Errorf("%d calls", n)
-		}
-	})
-}
-
 func TestMaxHold(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		f.send("m")
@@ -265,17 +249,20 @@ func TestMaxHold(t *testing.T) {
 // Near the limit a failed extension is tried again as anywhere else, and it is the
 // failure that the handler is told of.
 func TestExtensionsFailNearTheLimit(t *testing.T) {
-	for _, longest := range []time.Duration{32 * time.Second, 33500 * time.Millisecond, 40 * time.Second} {
+	for _, c := range []struct{ timeout, longest time.Duration }{
+		{30 * time.Second, 31500 * time.Millisecond}, {30 * time.Second, 33500 * time.Millisecond}, {30 * time.Second, 40 * time.Second},
+		{3 * time.Second, 4900 * time.Millisecond}, {2 * time.Second, 3500 * time.Millisecond},
+	} {
 		bubble(t, "q", func(f *fixture) {
 			f.send("m")
 			f.Inject(always(changeOp, sqstest.Fault{Code: "InternalError", Status: 500}))
-			f.subscribe(obeys(time.Hour), sqsub.WithMaxHold(longest), sqsub.WithConcurrency(1))
-			f.wait(29900 * time.Millisecond)
-			if tries := f.changes(); tries[len(tries)-1].at < 28*time.Second {
-				f.Errorf("limit %v: the last try was made at %v", longest, tries[len(tries)-1].at)
+			f.subscribe(obeys(time.Hour), sqsub.WithVisibility(c.timeout), sqsub.WithMaxHold(c.longest), sqsub.WithConcurrency(1))
+			f.wait(c.timeout - 10*time.Millisecond)
+			if tries := f.changes(); tries[len(tries)-1].at < c.timeout*9/10 {
+				f.Errorf("%v: the last try was made at %v", c, tries[len(tries)-1].at)
 			}
 			if cause := f.onlyRun().cause; errors.Is(cause, sqsub.ErrHoldLimit) || !strings.Contains(cause.Error(), "InternalError") {
-				f.Errorf("limit %v: cause %v", longest, cause)
+				f.Errorf("%v: cause %v", c, cause)
 			}
 		})
 	}

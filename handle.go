@@ -55,24 +55,24 @@ func (s *Subscription) settle(d *delivery, err error, started time.Time, judged 
 	}
 }
 
-var errPanic = new(PanicError)
-
 // call runs the handler. A panic is an error.
 func (s *Subscription) call(d *delivery) (err error) {
 	if d.deleteOnly {
 		s.log.Debug("deleting a message that was handled before", d.attrs()...)
 		return nil
 	}
+	returned := false // or it panicked, perhaps with nil, which GODEBUG=panicnil=1 allows; or it called Goexit, and nobody reads err
 	defer func() {
-		if v := recover(); v != nil {
+		if v := recover(); v != nil || !returned {
 			err = &PanicError{v, debug.Stack()}
 		}
 	}()
-	err = errPanic // what is left of a panic(nil) if GODEBUG has panicnil=1
 	if f := s.hooks.Started; f != nil {
 		f(&d.Delivery)
 	}
-	return s.handler(d.ctx, &d.Delivery)
+	err = s.handler(d.ctx, &d.Delivery)
+	returned = true
+	return err
 }
 
 // judge says what a handler's error asks for.

@@ -246,7 +246,8 @@ func TestPanicWithNil(t *testing.T) {
 		f.send("m")
 		f.subscribe(once(func(context.Context, *sqsub.Delivery) error { panic(nil) }, 0), retriesAfter(time.Hour))
 		f.wait(time.Second)
-		if r := f.Results()[0]; r.Outcome != sqsub.Retried {
+		var p *sqsub.PanicError
+		if r := f.Results()[0]; r.Outcome != sqsub.Retried || !errors.As(r.Err, &p) || !strings.Contains(string(p.Stack), "TestPanicWithNil") {
 			f.Errorf("result %+v", r)
 		}
 	})

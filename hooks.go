@@ -10,8 +10,10 @@ import "time"
 // Hooks are called synchronously, by many goroutines at once, and have to
 // return at once: one that blocks holds up a delivery, or all receiving. A hook
 // must not modify d, and of the methods of the Subscription may call Stats
-// alone. A panic or a [runtime.Goexit], such as a test's FailNow, in Started counts as
-// the handler's; in any other hook it ends the process. Adding a field breaks nobody who names the fields.
+// alone. A panic in Started counts as the handler's, and so does a [runtime.Goexit],
+// which a test's FailNow calls; either ends the process in any other hook.
+//
+// Adding a field breaks nobody who names the fields.
 type Hooks struct {
 	// Received is called for each message that a receive brought.
 	Received func(d *Delivery)

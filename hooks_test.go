@@ -363,11 +363,28 @@ func TestReceivedComesFirst(t *testing.T) {
 	})
 }
 
+// So has it if it takes longer than an extension.
+func TestExtendedAwaitsReceived(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.send("m")
+		var order []string // written by one hook after the other
+		f.subscribe(works(8*time.Second), sqsub.WithVisibility(10*time.Second), sqsub.WithHooks(sqsub.Hooks{
+			Received: func(*sqsub.Delivery) { time.Sleep(6 * time.Second); order = append(order, "received") },
+			Extended: func(*sqsub.Delivery, sqsub.Extension) { order = append(order, "extended") },
+		}))
+		f.wait(7 * time.Second)
+		if !slices.Equal(order, []string{"received", "extended"}) || f.changes()[0].at > 5*time.Second {
+			f.Errorf("%q, extended at %v", order, f.changes())
+		}
+	})
+}
+
 // A hook that does not return would keep a stop waiting for ever.
 func TestHookExits(t *testing.T) {
 	const hook = "SQSUB_TEST_HOOK"
 	exit := func() { runtime.Goexit() }
 	all := map[string]sqsub.Hooks{
+		"panic":    {Polled: func(sqsub.Poll) { panic("the hook's own") }},
 		"Received": {Received: func(*sqsub.Delivery) { exit() }},
 		"Extended": {Extended: func(*sqsub.Delivery, sqsub.Extension) { exit() }},
 		"Lost":     {Lost: func(*sqsub.Delivery, error) { exit() }},
@@ -389,7 +406,11 @@ func TestHookExits(t *testing.T) {
 			again := exec.Command(os.Args[0], "-test.run=^TestHookExits$")
 			again.Env = append(os.Environ(), hook+"="+name)
 			out, err := again.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "panic: sqsub: a hook called runtime.Goexit") {
+			want := "panic: sqsub: a hook called runtime.Goexit"
+			if name == "panic" {
+				want = "panic: the hook's own"
+			}
+			if err == nil || !strings.Contains(string(out), want) {
 				t.Errorf("%v: %s", err, out)
 			}
 		})

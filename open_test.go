@@ -15,6 +15,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
 	smithyendpoints "github.com/aws/smithy-go/endpoints"
 
 	"github.com/sqsub/sqsub"
@@ -143,6 +144,22 @@ func TestURLOfAnotherRegion(t *testing.T) {
 			}
 		})
 	}
+	for name, option := range map[string]func(*sqs.Options){
+		"China":      func(o *sqs.Options) { o.Region = "cn-north-1" },
+		"GovCloud":   func(o *sqs.Options) { o.Region = "us-gov-west-1" },
+		"dual stack": func(o *sqs.Options) { o.EndpointOptions.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled },
+		"FIPS":       func(o *sqs.Options) { o.EndpointOptions.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled },
+	} {
+		bubble(t, "q", func(f *fixture) {
+			f.client = f.Client(option)
+			if _, _, err := f.opens("https://sqs.eu-west-1.amazonaws.com/123456789012/q", sqsub.WithVisibility(time.Minute)); err != nil {
+				f.Error(err)
+			}
+			if n := len(f.logged("level=WARN", "eu-west-1")); n != 1 {
+				f.Errorf("%s: logged %q", name, f.loud())
+			}
+		})
+	}
 	for name, elsewhere := range elsewhere { // with an endpoint of its own a client may go anywhere
 		bubble(t, "q", func(f *fixture) {
 			f.client = f.Client(elsewhere)
@@ -263,6 +280,13 @@ func TestMissingCredentials(t *testing.T) {
 		})
 		_, _, err := f.opens("q")
 		f.wantRefused(err, "GetQueueUrl", "check the client's credentials", errHandler.Error())
+		f.client = f.Client(func(o *sqs.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{}, &smithy.GenericAPIError{Code: "AccessDenied", Message: "Not authorized to perform sts:AssumeRole"}
+			})
+		})
+		_, _, err = f.opens("q")
+		f.wantRefused(err, "GetQueueUrl", "check the client's credentials", "sts:AssumeRole")
 		f.client = client
 		for _, code := range []string{"InvalidClientTokenId", "SignatureDoesNotMatch", "ExpiredToken", "ExpiredTokenException", "OptInRequired"} {
 			f.Inject(always("GetQueueAttributes", sqstest.Fault{Code: code, Status: 403}))
@@ -277,6 +301,7 @@ func TestMissingCredentials(t *testing.T) {
 
 // elsewhere are the ways to have a client send to another endpoint.
 var elsewhere = map[string]func(*sqs.Options){
+	"a machine in AWS":   func(o *sqs.Options) { o.BaseEndpoint = aws.String("http://ec2-1-2-3-4.compute-1.amazonaws.com:4566") },
 	"BaseEndpoint":       func(o *sqs.Options) { o.BaseEndpoint = aws.String("http://localhost:4566") },
 	"EndpointResolverV2": func(o *sqs.Options) { o.EndpointResolverV2 = local{} },
 	"EndpointResolver":   func(o *sqs.Options) { o.EndpointResolver = sqs.EndpointResolverFromURL("http://localhost:4566") },

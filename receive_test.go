@@ -516,6 +516,18 @@ func TestEndIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// Whoever SQS does not know is not told to allow an action.
+func TestBadCredentialsAreToldAsSuch(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(always(receiveOp, sqstest.Fault{Code: "InvalidClientTokenId", Status: 403}))
+		f.subscribe(works(0))
+		f.wait(time.Minute)
+		if told := f.logged("level=WARN", "ReceiveMessage fails"); len(told) != 1 || strings.Contains(told[0], "IAM") || !strings.Contains(told[0], "credentials") {
+			f.Errorf("logged %q", f.loud())
+		}
+	})
+}
+
 func (f *fixture) deleteQueue() {
 	f.Helper()
 	if _, err := f.client.DeleteQueue(f.Context(), &sqs.DeleteQueueInput{QueueUrl: &f.url}); err != nil {

@@ -167,7 +167,6 @@ func (s *Subscription) givenUp(o outgoing) bool {
 	case lost == nil && s.visibility > 0:
 		return false
 	case lost == nil: // it is visible all the time
-		o.r.Delay = 0
 		s.finish(o.d, o.r)
 		return true
 	}

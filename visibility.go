@@ -93,17 +93,20 @@ func (h hold) end() time.Time {
 
 // ask is the timeout that an extension sent at t has to ask for: the plain
 // timeout, or what is left of the limit in whole seconds, since SQS refuses and
-// does not clip (V5). It is zero when that could lengthen the hold by less than two
-// seconds: by how much would depend on the fraction of a second at which it is sent.
+// does not clip (V5). It is zero when that would not lengthen the hold.
 func (h hold) ask(t time.Time) time.Duration {
-	left := h.limit.Sub(t)
-	if left >= h.timeout {
-		return h.timeout
-	}
-	if h.limit.Sub(h.since.Add(h.granted)) < 2*time.Second {
+	d := min(h.timeout, floorSeconds(h.limit.Sub(t)))
+	if !t.Add(d).After(h.since.Add(h.granted)) {
 		return 0
 	}
-	return floorSeconds(left)
+	return d
+}
+
+// extendable reports whether an extension at t is worth a call: for the plain timeout,
+// or for another second at least.
+func (h hold) extendable(t time.Time) bool {
+	gain := t.Add(h.ask(t)).Sub(h.since.Add(h.granted))
+	return h.limit.Sub(t) >= h.timeout || h.ask(t) > 0 && gain >= time.Second
 }
 
 // clip is the delay that can be set at t: d in whole seconds, as far as SQS

@@ -96,6 +96,7 @@ func TestAsk(t *testing.T) {
 		sent, granted    time.Duration // the extension before; zero = none, the receive's own timeout runs
 		now              time.Duration
 		want             time.Duration
+		vain             bool // it is not worth a call
 	}{
 		{name: "plain", timeout: 30 * s, longest: 12 * h, now: 15 * s, want: 30 * s},
 		{name: "one second", timeout: 1 * s, longest: 12 * h, now: s / 2, want: 1 * s},
@@ -103,15 +104,16 @@ func TestAsk(t *testing.T) {
 		{name: "the most: no call gains", timeout: 12 * h, longest: 12 * h, now: 6 * h, want: 0},
 		{name: "a second less than the most", timeout: 12*h - s, longest: 12 * h, now: 6*h - s/2, want: 0},
 		{name: "the margin less than the most", timeout: 12*h - 5*s, longest: 12 * h, now: 6*h - 5*s/2, want: 0},
-		{name: "a gain of less than two seconds", timeout: 12*h - 7*s + 1, longest: 12 * h, now: 6 * h, want: 0},
-		{name: "a gain of two seconds", timeout: 12*h - 7*s, longest: 12 * h, now: 6*h - 3*s, want: 6*h - 2*s},
+		{name: "a gain of less than a second", timeout: 12*h - 5500*time.Millisecond, longest: 12 * h, now: 6*h - 5*s - s/4, want: 6 * h, vain: true},
+		{name: "a gain of a second", timeout: 12*h - 6*s, longest: 12 * h, now: 6*h - 3*s, want: 6*h - 2*s},
 		{name: "the limit inside a half", timeout: 60 * s, longest: 70 * s, now: 30 * s, want: 40 * s},
 		{name: "the limit at the end of the next", timeout: 60 * s, longest: 90 * s, now: 30 * s, want: 60 * s},
 		{name: "less than a second beyond it", timeout: 60 * s, longest: 90*s + s/2, now: 30 * s, want: 60 * s},
 		{name: "a second beyond it", timeout: 60 * s, longest: 91 * s, now: 30 * s, want: 60 * s},
 		{name: "a fraction is clipped", timeout: 30 * s, longest: 40 * s, now: 15*s + 300*time.Millisecond, want: 24 * s},
-		{name: "a retry that can gain no more", timeout: 30 * s, longest: 32*s - 1, now: 16 * s, want: 0},
-		{name: "a retry just before the end", timeout: 30 * s, longest: 32 * s, now: 30*s - 1, want: 2 * s},
+		{name: "a retry that gains little", timeout: 30 * s, longest: 31*s - 1, now: 15*s + s/2, want: 15 * s, vain: true},
+		{name: "a retry just before the end", timeout: 30 * s, longest: 31 * s, now: 30*s - 1, want: 1 * s, vain: true},
+		{name: "a retry that gains nothing", timeout: 30 * s, longest: 30*s + s/2, now: 16 * s, want: 0},
 		{name: "after the last", timeout: 30 * s, longest: 45 * s, sent: 15 * s, granted: 30 * s, now: 30 * s, want: 0},
 		{name: "after a clipped one", timeout: 30 * s, longest: 40 * s, sent: 15 * s, granted: 25 * s, now: 30 * s, want: 0},
 		{name: "beyond the limit", timeout: 30 * s, longest: 40 * s, now: 41 * s, want: 0},
@@ -122,6 +124,9 @@ func TestAsk(t *testing.T) {
 		}
 		if got := hold.ask(at(c.now)); got != c.want {
 			t.Errorf("%s: asks for %v, want %v", c.name, got, c.want)
+		}
+		if got := hold.extendable(at(c.now)); got != (c.want > 0 && !c.vain) {
+			t.Errorf("%s: extendable: %v", c.name, got)
 		}
 	}
 }
@@ -138,10 +143,10 @@ func TestAskKeepsItsPromises(t *testing.T) {
 						break // far from the limit
 					}
 					now := hold.due().Add(late)
-					ask := hold.ask(now)
-					if ask == 0 {
+					if !hold.extendable(now) {
 						break
 					}
+					ask := hold.ask(now)
 					end := now.Add(ask)
 					if end.After(hold.limit) || ask%s != 0 || ask > timeout || end.Sub(hold.since.Add(hold.granted)) < s && timeout-late > 2*s {
 						t.Fatalf("timeout %v, limit %v: asked at %v for %v", timeout, longest, now.Sub(zero), ask)

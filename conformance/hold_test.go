@@ -49,7 +49,7 @@ func TestSlowHandlers(t *testing.T) {
 	q := newQueue(t, standard)
 	const n = 25
 	q.sendNumbers(n)
-	spy := &spy{Client: client}
+	spy := &spy{Client: consuming}
 	sub := q.through(spy, q.url, works(3*timeout), sqsub.WithVisibility(timeout), sqsub.WithConcurrency(n))
 	q.until("all in hand", func() bool { return q.received.Load() == n })
 	rival := q.rival()
@@ -92,7 +92,7 @@ func TestMessageGone(t *testing.T) {
 // message is deleted when it comes back.
 func TestVisibilityLost(t *testing.T) {
 	kinds(t, func(q *queue) {
-		deaf := &spy{Client: client, change: func(*sqs.ChangeMessageVisibilityInput) error { return errors.New("no connection") }}
+		deaf := &spy{Client: consuming, change: func(*sqs.ChangeMessageVisibilityInput) error { return errors.New("no connection") }}
 		q.send("m")
 		q.through(deaf, q.url, func(ctx context.Context, d *sqsub.Delivery) error {
 			<-ctx.Done()
@@ -165,7 +165,7 @@ func TestLongestDelay(t *testing.T) {
 // asks for too much to have one refused.
 func TestBeyondTheLimit(t *testing.T) {
 	q := newQueue(t, standard)
-	greedy := &spy{Client: client, change: func(in *sqs.ChangeMessageVisibilityInput) error {
+	greedy := &spy{Client: consuming, change: func(in *sqs.ChangeMessageVisibilityInput) error {
 		in.VisibilityTimeout = 43200
 		return nil
 	}}

@@ -146,7 +146,7 @@ func (q *queue) sendTo(group string, bodies ...string) {
 // subscribe starts a subscription that is recorded, and stopped at the end of the test.
 func (q *queue) subscribe(handler sqsub.Handler, opts ...sqsub.Option) *sqsub.Subscription {
 	q.Helper()
-	return q.through(client, q.url, handler, opts...)
+	return q.through(consuming, q.url, handler, opts...)
 }
 
 // through subscribes by a client, and by an identifier of the queue, of the test's own.
@@ -277,7 +277,7 @@ func (q *queue) idle(sub *sqsub.Subscription) {
 // receive is another consumer's receive of up to ten messages.
 func (q *queue) receive(wait, hide time.Duration) []types.Message {
 	q.Helper()
-	out, err := client.ReceiveMessage(context.Background(), &sqs.ReceiveMessageInput{
+	out, err := consuming.ReceiveMessage(context.Background(), &sqs.ReceiveMessageInput{
 		QueueUrl: &q.url, MaxNumberOfMessages: 10,
 		WaitTimeSeconds: int32(wait.Seconds()), VisibilityTimeout: int32(hide.Seconds()),
 	})

@@ -72,7 +72,7 @@ func TestOpen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := newQueue(t, standard)
 			q.send("m")
-			q.through(client, id(q), succeeds)
+			q.through(consuming, id(q), succeeds)
 			q.want(sqsub.Deleted)
 		})
 	}

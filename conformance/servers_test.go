@@ -68,7 +68,9 @@ var dialects = map[string]dialect{
 var (
 	server = os.Getenv("SQSUB_TEST_SERVER")
 	prefix = cmp.Or(os.Getenv("SQSUB_TEST_PREFIX"), "sqsub-")
-	client *sdk
+	client *sqs.Client
+
+	consuming sqsub.Client // what messages are received by: client, or what the server needs instead
 )
 
 // connections are enough for all tests at once.
@@ -115,7 +117,8 @@ func connect() (stop func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		client = &sdk{Client: sqs.NewFromConfig(cfg, sqsub.Connections(connections))}
+		client = sqs.NewFromConfig(cfg, sqsub.Connections(connections))
+		consuming = client
 		return func() {}, nil
 	}
 	stop = func() {}
@@ -125,25 +128,26 @@ func connect() (stop func(), err error) {
 		web := httptest.NewServer(server)
 		endpoint, stop = web.URL, web.Close
 	}
-	client = &sdk{polling: make(chan struct{}, 1), Client: sqs.New(sqs.Options{
+	client = sqs.New(sqs.Options{
 		Region: "us-east-1", BaseEndpoint: &endpoint,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
 		}),
-	}, sqsub.Connections(connections))}
+	}, sqsub.Connections(connections))
+	consuming = client
+	if dialects[server].shortPolls {
+		consuming = &shortPoller{Client: client, polling: make(chan struct{}, 1)}
+	}
 	return stop, nil
 }
 
-// An sdk is the SDK's client, but that long polls are made of short ones where the server needs that.
-type sdk struct {
+// A shortPoller makes long polls of short ones, one at a time.
+type shortPoller struct {
 	*sqs.Client
 	polling chan struct{} // full during a short poll
 }
 
-func (c *sdk) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
-	if !dialects[server].shortPolls {
-		return c.Client.ReceiveMessage(ctx, in, opts...)
-	}
+func (c *shortPoller) ReceiveMessage(ctx context.Context, in *sqs.ReceiveMessageInput, opts ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error) {
 	short := *in
 	short.WaitTimeSeconds = 0
 	for end := time.Now().Add(time.Duration(in.WaitTimeSeconds) * time.Second); ; {

@@ -105,7 +105,7 @@ func TestDeletesTravelTogether(t *testing.T) {
 	const n = 30
 	q.sendNumbers(n)
 	together := make(chan struct{})
-	spy := &spy{Client: client}
+	spy := &spy{Client: consuming}
 	q.through(spy, q.url, func(context.Context, *sqsub.Delivery) error {
 		<-together
 		return nil
@@ -125,7 +125,7 @@ func TestNoBatches(t *testing.T) {
 	q := newQueue(t, standard)
 	const n = 8
 	q.sendNumbers(n)
-	spy := &spy{Client: client}
+	spy := &spy{Client: consuming}
 	q.through(spy, q.url, works(2*timeout), sqsub.WithVisibility(timeout), sqsub.WithBatchDelay(0))
 	q.want(all(n, sqsub.Deleted)...)
 	if spy.deleteBatches.Load() > 0 || spy.changeBatches.Load() > 0 {

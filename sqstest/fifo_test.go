@@ -418,6 +418,19 @@ func TestSDKRetryOfALostReceiveGetsTheSameMessages(t *testing.T) {
 	})
 }
 
+// F11: a new delay moves what is delayed, and nothing that has been received.
+func TestNewDelayLeavesReceivedMessages(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.fifo("DelaySeconds", "5")
+		f.sendTo("g", "a")
+		time.Sleep(5 * time.Second)
+		f.receiveOne(visibility(30))
+		f.sendTo("h", "b")
+		f.set("DelaySeconds", "60")
+		f.wantStates("a in flight 30s", "b delayed 1m0s")
+	})
+}
+
 // F10: the queue's delay applies, to each message from its own sending.
 func TestDelayOfAFIFOQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {

@@ -267,7 +267,7 @@ func checkAttributes(attributes map[string]attributeValue) error {
 	return nil
 }
 
-// checkSystemAttributes allows the one that a sender can set (M1).
+// checkSystemAttributes allows the one that a sender can set (M1). The texts are a guess.
 func checkSystemAttributes(attributes map[string]attributeValue) error {
 	for name, v := range attributes {
 		if name != "AWSTraceHeader" {

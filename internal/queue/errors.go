@@ -170,7 +170,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// IsThrottled reports whether err asks for fewer requests (L4).
+// IsThrottled reports whether err says that too many requests were made (L4).
 func IsThrottled(err error) bool {
 	var api smithy.APIError
 	return errors.As(err, &api) && strings.Contains(api.ErrorCode(), "hrottl")

@@ -197,10 +197,16 @@ func TestDeniedAdvice(t *testing.T) {
 		"DeleteMessageBatch":           "sqs:DeleteMessage",
 		"ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
 	} {
-		for code, want := range map[string]string{"AccessDenied": " " + want, "InvalidClientTokenId": badCredentials} {
-			if got := DeniedAdvice(op, &smithy.GenericAPIError{Code: code}); !strings.HasSuffix(got, want) {
-				t.Errorf("%s of %s: %q", code, op, got)
-			}
+		if got := DeniedAdvice(op, &smithy.GenericAPIError{Code: "AccessDenied"}); !strings.HasSuffix(got, " "+want) {
+			t.Errorf("%s: %q", op, got)
+		}
+	}
+	for _, code := range []string{
+		"AuthFailure", "InvalidClientTokenId", "InvalidSignatureException", "MissingAuthenticationToken",
+		"MissingAuthenticationTokenException", "OptInRequired", "SignatureDoesNotMatch", "UnrecognizedClientException",
+	} {
+		if got := DeniedAdvice("DeleteMessage", &smithy.GenericAPIError{Code: code}); got != badCredentials {
+			t.Errorf("%s: %q", code, got)
 		}
 	}
 }

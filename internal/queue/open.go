@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -60,8 +61,8 @@ func parseURL(raw string) (Identifier, error) {
 		return Identifier{}, errors.New("a queue URL reads https://HOST/ACCOUNT/NAME")
 	}
 	name := u.Path[strings.LastIndexByte(u.Path, '/')+1:]
-	if !isName(name) || u.RawQuery != "" || u.Fragment != "" {
-		return Identifier{}, errors.New("a queue URL ends with the queue's name: 1 to 80 letters, digits, hyphens and underscores, with .fifo at the end of a FIFO queue's")
+	if name == "" || strings.ContainsAny(raw, " ?#") { // what a name consists of is the server's affair
+		return Identifier{}, errors.New("a queue URL ends with the queue's name, and has neither blanks nor ? nor #")
 	}
 	return Identifier{URL: raw, Name: name}, nil
 }
@@ -81,8 +82,8 @@ func (id Identifier) Resolve(ctx context.Context, client Client) (string, error)
 		return "", fmt.Errorf("queue %s is in region %s, but the client is for region %s: use a client for %s", id.Name, id.Region, region, id.Region)
 	}
 	if id.URL != "" {
-		if _, err := endpointOf(client); err != nil && regionOf(client) == "" {
-			return "", fmt.Errorf("queue %s: %s: %w", id.Name, noRegion, err) // it would fail in each call (S24)
+		if c, ok := client.(configured); ok && c.Options().Region == "" && goesToAWS(c.Options()) {
+			return "", fmt.Errorf("queue %s: %s", id.Name, noRegion) // each call would fail (S24)
 		}
 		return id.URL, nil
 	}
@@ -149,12 +150,13 @@ func maxReceiveCount(policy string) int {
 // it is another than the one the client sends to. The SDK ignores the host of
 // a queue URL (S23).
 func (id Identifier) ForeignRegion(client Client) (theirs, ours string) {
-	endpoint, err := endpointOf(client)
-	if endpoint == nil || err != nil || !strings.HasSuffix(endpoint.Hostname(), ".amazonaws.com") {
+	c, ok := client.(configured)
+	if !ok || id.URL == "" {
 		return "", ""
 	}
+	o := c.Options()
 	u, err := url.Parse(id.URL)
-	if err != nil {
+	if err != nil || !goesToAWS(o) {
 		return "", ""
 	}
 	host, ok := strings.CutPrefix(u.Hostname(), "sqs.")
@@ -162,39 +164,23 @@ func (id Identifier) ForeignRegion(client Client) (theirs, ours string) {
 		return "", ""
 	}
 	region, ok := strings.CutSuffix(host, ".amazonaws.com")
-	if ours = regionOf(client); !ok || region == ours {
+	if !ok || region == o.Region {
 		return "", ""
 	}
-	return region, ours
+	return region, o.Region
 }
 
-// endpointOf is where a client sends to, or nil if that cannot be told.
-func endpointOf(client Client) (*url.URL, error) {
-	c, ok := client.(interface{ Options() sqs.Options })
-	if !ok {
-		return nil, nil
-	}
-	o := c.Options()
-	if o.EndpointResolver != nil || o.EndpointResolverV2 == nil { // the first is the older one, which goes by more
-		return nil, nil
-	}
-	in := sqs.EndpointParameters{
-		Endpoint:     o.BaseEndpoint,
-		UseFIPS:      aws.Bool(o.EndpointOptions.UseFIPSEndpoint == aws.FIPSEndpointStateEnabled),
-		UseDualStack: aws.Bool(o.EndpointOptions.UseDualStackEndpoint == aws.DualStackEndpointStateEnabled),
-	}
-	if o.Region != "" {
-		in.Region = &o.Region
-	}
-	endpoint, err := o.EndpointResolverV2.ResolveEndpoint(context.Background(), in)
-	if err != nil {
-		return nil, err
-	}
-	return &endpoint.URI, nil
+// goesToAWS reports whether a client sends where the SDK has it send by default.
+func goesToAWS(o sqs.Options) bool {
+	byDefault := reflect.TypeOf(o.EndpointResolverV2) == reflect.TypeOf(sqs.NewDefaultEndpointResolverV2())
+	return o.BaseEndpoint == nil && o.EndpointResolver == nil && byDefault
 }
+
+// configured is a client of the SDK.
+type configured interface{ Options() sqs.Options }
 
 func regionOf(client Client) string {
-	if c, ok := client.(interface{ Options() sqs.Options }); ok {
+	if c, ok := client.(configured); ok {
 		return c.Options().Region
 	}
 	return ""
@@ -226,7 +212,7 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	case Transient:
 		var api interface{ ErrorCode() string }
 		switch {
-		case errors.As(err, &api) && strings.HasPrefix(api.ErrorCode(), "ExpiredToken"), strings.Contains(err.Error(), "get credentials: "): // the SDK has no type for it
+		case hasNoCredentials(err), errors.As(err, &api) && strings.HasPrefix(api.ErrorCode(), "ExpiredToken"):
 			advice = badCredentials
 		case errors.As(err, &api):
 			advice = "SQS answers with an error that may pass: try again"
@@ -241,11 +227,17 @@ func (id Identifier) explain(client Client, op string, err error) error {
 	return fmt.Errorf("%s for queue %s: %s: %w", op, id.Name, advice, err)
 }
 
+// hasNoCredentials reports whether a call failed before it was sent, for want of
+// credentials: whoever should give them may have said AccessDenied.
+func hasNoCredentials(err error) bool {
+	return strings.Contains(err.Error(), "get credentials: ") // the SDK has no type for it
+}
+
 // DeniedAdvice says what a call needs that was denied: credentials that SQS takes, or
 // an IAM action. Batch calls have no action of their own (Q12).
 func DeniedAdvice(op string, err error) string {
 	var api interface{ ErrorCode() string }
-	if errors.As(err, &api) && unauthenticated[api.ErrorCode()] {
+	if hasNoCredentials(err) || errors.As(err, &api) && unauthenticated[api.ErrorCode()] {
 		return badCredentials
 	}
 	action := "allow the IAM action sqs:" + strings.TrimSuffix(op, "Batch")
