@@ -551,6 +551,11 @@ func TestFailingMessagesHoldUpNobody(t *testing.T) {
 		if n, received := len(f.calls(receiveOp)), int(sub.Stats().Received); n > received+60 { // one a message, and idle polls
 			f.Errorf("%d receives of %d messages in ten minutes", n, received)
 		}
+		// Those that exit come back each 30 s, the others about eleven times; a retry each
+		// second would be more than 40,000.
+		if n := sub.Stats().Received; n > 2500 {
+			f.Errorf("%d messages were received in ten minutes", n)
+		}
 		if n := len(f.held()); n != bad {
 			f.Errorf("the queue holds %d messages, want the bad ones", n)
 		}
