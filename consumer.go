@@ -142,7 +142,7 @@ func Subscribe(ctx context.Context, client Client, queue string, handler Handler
 		if err != nil {
 			return nil, fmt.Errorf("sqsub: %w", err)
 		}
-		cfg.visibility, cfg.maxReceives = attributes.VisibilityTimeout, attributes.MaxReceiveCount
+		cfg.visibility, cfg.maxReceives, cfg.retention = attributes.VisibilityTimeout, attributes.MaxReceiveCount, attributes.Retention
 		if err := cfg.check(); err != nil { // now against the queue's own timeout
 			return nil, err
 		}

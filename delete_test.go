@@ -108,7 +108,7 @@ func TestDeleteThatCanNeverSucceed(t *testing.T) {
 // Q12: a role may allow to receive and not to delete. One warning names the
 // action; the handlers that wait are not many.
 func TestDeleteIsDenied(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		for range 15 {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		}
@@ -154,7 +154,7 @@ func (f *fixture) handledOnce(n int) {
 
 // B193: deletes that never answer stop the receiving, not the process.
 func TestHungDeletesAreBounded(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		for range 25 {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 		}
@@ -177,7 +177,7 @@ func TestHungDeletesAreBounded(t *testing.T) {
 // B090, B037: every success is deleted, and soon, whatever travels with it; a
 // slow handler beside them is extended in time.
 func TestDeletesTravelTogether(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		const n, slots = 999, 100
 		f.send("slow")
 		f.sendMany(n)
@@ -191,7 +191,7 @@ func TestDeletesTravelTogether(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 			return nil
 		}, sqsub.WithConcurrency(slots), sqsub.WithVisibility(4*time.Second))
-		for len(f.Results()) < n {
+		for sub.Stats().Deleted < n {
 			f.wait(f.now() + 10*time.Millisecond)
 			if held := sub.Stats().InFlight; held > 2*slots+100 {
 				f.Errorf("%d in flight", held)

@@ -30,7 +30,7 @@ func (f *fixture) lapse(until time.Duration) func(sqstest.Call) sqstest.Fault {
 // B046, B045: of two copies in one response the second waits, held, and is
 // deleted with its own receipt once the first has succeeded.
 func TestCopiesInOneResponse(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		f.send("m")
 		f.Inject(twice())
 		sub := f.subscribe(works(time.Minute), sqsub.WithVisibility(10*time.Second))
@@ -66,7 +66,7 @@ func TestCopiesInOneResponse(t *testing.T) {
 // B025: what was held for a copy ends with the copy, and does not run into the
 // 12 hours on its own.
 func TestCopiesLeaveNothingBehind(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		f.send("m")
 		f.Inject(twice())
 		sub := f.subscribe(works(10*time.Minute), sqsub.WithVisibility(time.Minute))
@@ -80,6 +80,48 @@ func TestCopiesLeaveNothingBehind(t *testing.T) {
 		f.stop(sub)
 		if loud := f.loud(); len(loud) > 0 {
 			t.Errorf("logged %q", loud)
+		}
+	})
+}
+
+// B025: nor is anything left of a copy that is dropped, since a newer one waits in its
+// group: once it has its outcome it is neither extended nor lost.
+func TestDroppedCopiesLeaveNothingBehind(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.send("m1", "m2", "m3")
+		f.Inject(twice())
+		finished := map[string]time.Duration{} // by receipt handle
+		hooks := f.hooks()
+		note := hooks.Finished
+		hooks.Finished = func(d *sqsub.Delivery, r sqsub.Result) {
+			note(d, r)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			finished[*d.Message.ReceiptHandle] = f.now()
+		}
+		hooks.Lost = func(d *sqsub.Delivery, cause error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if at, ok := finished[*d.Message.ReceiptHandle]; ok {
+				t.Errorf("%s was lost at %v, after its outcome at %v: %v", d.Body(), f.now(), at, cause)
+			}
+		}
+		sub := f.subscribe(works(20*time.Second), sqsub.WithHooks(hooks))
+		f.wait(2 * time.Minute)
+		f.stop(sub)
+		dropped := 0
+		for _, r := range f.Results() {
+			if r.Outcome == sqsub.Lost {
+				dropped++
+			}
+		}
+		if dropped == 0 {
+			t.Error("no copy was dropped")
+		}
+		for _, e := range f.changes() {
+			if at, ok := finished[e.receipt]; ok && e.at > at {
+				t.Errorf("%v follows its outcome at %v", e, at)
+			}
 		}
 	})
 }

@@ -408,7 +408,7 @@ func TestRhythmOfSlowExtensions(t *testing.T) {
 
 // B012, B044: fast handlers cost no call.
 func TestFastHandlersAreNotExtended(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		sub := f.subscribe(works(29*time.Second), sqsub.WithVisibility(time.Minute), sqsub.WithConcurrency(100))
 		for range 10 {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
@@ -522,7 +522,7 @@ func TestExtensionFailsAfterTheHandlerReturned(t *testing.T) {
 // B016, B018: handlers that end when an extension is due make no noise, and no
 // extension follows a delete.
 func TestHandlersEndWhenAnExtensionIsDue(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		const n = 200
 		for range n / 10 {
 			f.send("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")

@@ -552,6 +552,11 @@ func TestFailingMessagesHoldUpNobody(t *testing.T) {
 		if n, received := len(f.calls(receiveOp)), int(sub.Stats().Received); n > received+60 { // one a message, and idle polls
 			f.Errorf("%d receives of %d messages in ten minutes", n, received)
 		}
+		// Those that exit come back each 30 s, the others about eleven times; a retry each
+		// second would be more than 40,000.
+		if n := sub.Stats().Received; n > 2500 {
+			f.Errorf("%d messages were received in ten minutes", n)
+		}
 		if n := len(f.held()); n != bad {
 			f.Errorf("the queue holds %d messages, want the bad ones", n)
 		}
@@ -779,4 +784,75 @@ func TestSlowHandBack(t *testing.T) {
 			f.Errorf("results %+v, want it retried, then deleted", r)
 		}
 	})
+}
+
+const expiryWarning = "SQS deletes it before it can be retried"
+
+// M10, B187: SQS deletes a message when its retention has passed since it was sent, also
+// while it is delayed. A failure that hands it back for longer is told so, on one line.
+func TestDelayBeyondTheRetention(t *testing.T) {
+	const retention = time.Minute
+	told := func(attributes string) func(f *fixture) {
+		return func(f *fixture) {
+			f.Inject(always("GetQueueAttributes", sqstest.Fault{Body: `{"Attributes":{"VisibilityTimeout":"30"` + attributes + `}}`}))
+		}
+	}
+	panicking := func(context.Context, *sqsub.Delivery) error { panic(sqsub.RetryAfter(10*time.Minute, errHandler)) }
+	for name, c := range map[string]struct {
+		before  func(f *fixture)
+		handler sqsub.Handler
+		opts    []sqsub.Option
+		warned  bool
+		loud    int
+	}{
+		"beyond":                {handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), warned: true, loud: 1},
+		"by WithRetryDelay":     {handler: fails(errHandler), opts: []sqsub.Option{retriesAfter(10 * time.Minute)}, warned: true, loud: 1},
+		"a panic":               {handler: panicking, opts: []sqsub.Option{retriesAfter(10 * time.Minute)}, warned: true, loud: 2},
+		"at the end":            {handler: fails(sqsub.RetryAfter(retention, errHandler)), warned: true, loud: 1},
+		"before the end":        {handler: fails(sqsub.RetryAfter(retention-time.Second, errHandler)), loud: 1},
+		"discarded":             {handler: fails(sqsub.Discard(errHandler)), loud: 1},
+		"not read":              {handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), opts: []sqsub.Option{sqsub.WithVisibility(time.Minute)}, loud: 1},
+		"not told":              {before: told(""), handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), loud: 1},
+		"no number":             {before: told(`,"MessageRetentionPeriod":"P1D"`), handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), loud: 1},
+		"out of SQS's range":    {before: told(`,"MessageRetentionPeriod":"0"`), handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), loud: 1},
+		"far too large a one":   {before: told(`,"MessageRetentionPeriod":"9223372036854775807"`), handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), loud: 1},
+		"as told, not as it is": {before: told(`,"MessageRetentionPeriod":"1200"`), handler: fails(sqsub.RetryAfter(10*time.Minute, errHandler)), loud: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, "q", func(f *fixture) {
+				f.send("m")
+				if c.before != nil {
+					c.before(f)
+				}
+				f.subscribe(c.handler, c.opts...)
+				f.wait(time.Second)
+				expires := "expires=" + f.start.Add(retention).Format("2006-01-02T15:04:05.000Z07:00")
+				if n := len(f.logged("level=WARN", expiryWarning, "message=", "receive_count=1", "delay=", expires)); (n == 1) != c.warned || n != len(f.logged(expiryWarning)) {
+					t.Errorf("logged %q, want a warning: %v", f.loud(), c.warned)
+				}
+				if loud := f.loud(); len(loud) != c.loud {
+					t.Errorf("logged %q, want %d lines", loud, c.loud)
+				}
+				f.wait(20 * time.Minute)
+				if c.warned {
+					f.onlyRun() // it was right
+					f.wantHeld()
+				}
+			}, "MessageRetentionPeriod", fmt.Sprint(retention.Seconds()))
+		})
+	}
+}
+
+// What is handed back behind a message that failed is delayed for as long, and a bit
+// longer (B187).
+func TestFollowersBeyondTheRetention(t *testing.T) {
+	bubble(t, "q.fifo", func(f *fixture) {
+		f.sendTo("a", "a1", "a2")
+		f.sendTo("b", "b1", "b2")
+		f.subscribe(fails(errHandler), retriesAfter(59*time.Second), sqsub.WithConcurrency(1), sqsub.WithPrefetch(3)) // a2 waits for a1, and no other group may
+		f.wait(time.Second)
+		if lines := f.logged("level=WARN", expiryWarning); len(lines) != 1 || !strings.Contains(lines[0], "delay=1m1s") {
+			t.Errorf("warned %q, want it of b2", lines)
+		}
+	}, "MessageRetentionPeriod", "60")
 }

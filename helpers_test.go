@@ -30,6 +30,8 @@ type fixture struct {
 	url    string
 	start  time.Time
 
+	unheard bool // see eachWay
+
 	mu       sync.Mutex
 	log      bytes.Buffer
 	sent     map[string]string // bodies by message id
@@ -68,6 +70,21 @@ func bubble(t *testing.T, queue string, test func(f *fixture), attributes ...str
 		f.url = f.create(queue, attributes...)
 		test(f)
 	})
+}
+
+// eachWay runs a test twice: with the fixture's hooks and its log at Debug, and as most
+// users have it, without hooks and with a log at Info. A delete that succeeds takes
+// another path then, since nobody is told of it.
+func eachWay(t *testing.T, queue string, test func(f *fixture), attributes ...string) {
+	t.Helper()
+	for _, unheard := range []bool{false, true} {
+		t.Run(fmt.Sprintf("unheard=%v", unheard), func(t *testing.T) {
+			bubble(t, queue, func(f *fixture) {
+				f.unheard = unheard
+				test(f)
+			}, attributes...)
+		})
+	}
 }
 
 // create makes one more queue.
@@ -145,7 +162,11 @@ func (f *fixture) through(client sqsub.Client, handler sqsub.Handler, opts ...sq
 }
 
 func (f *fixture) options(opts []sqsub.Option) []sqsub.Option {
-	return append([]sqsub.Option{sqsub.WithLogger(f.logger()), sqsub.WithHooks(f.hooks())}, opts...)
+	own := []sqsub.Option{sqsub.WithLogger(f.logger()), sqsub.WithHooks(f.hooks())}
+	if f.unheard {
+		own = own[:1]
+	}
+	return append(own, opts...)
 }
 
 // watch sees to it that nothing of a subscription runs when the test is over.
@@ -464,8 +485,12 @@ func (f *fixture) wantHeld(bodies ...string) {
 
 // logger logs to the fixture, one line a record.
 func (f *fixture) logger() *slog.Logger {
+	level := slog.LevelDebug
+	if f.unheard {
+		level = slog.LevelInfo
+	}
 	return slog.New(slog.NewTextHandler((*logWriter)(f), &slog.HandlerOptions{
-		Level: slog.LevelDebug,
+		Level: level,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}

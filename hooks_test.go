@@ -548,7 +548,7 @@ func TestLogAttributes(t *testing.T) {
 
 // B042: what was started for a message ends with it, not with the subscription.
 func TestNothingIsLeftOfAMessage(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		sub := f.subscribe(works(time.Millisecond), sqsub.WithConcurrency(50), sqsub.WithVisibility(10*time.Second))
 		f.wait(time.Minute)
 		before := runtime.NumGoroutine()
@@ -565,6 +565,22 @@ func TestNothingIsLeftOfAMessage(t *testing.T) {
 			t.Errorf("%d changes", len(changes))
 		}
 		f.stop(sub)
+	})
+}
+
+// B042, B044: the timer of a hold of hours ends with its message too. A stop waits for
+// what is left, so that it would take those hours.
+func TestNoTimerIsLeftOfAMessage(t *testing.T) {
+	eachWay(t, "q", func(f *fixture) {
+		const n = 100
+		f.sendMany(n)
+		sub := f.subscribe(works(time.Millisecond), sqsub.WithVisibility(12*time.Hour))
+		f.wait(time.Minute)
+		f.stop(sub)
+		if took := f.now() - time.Minute; took > sqsub.DefaultWaitTime { // the open receive ends by itself
+			f.Errorf("the stop took %v", took)
+		}
+		f.handledOnce(n)
 	})
 }
 

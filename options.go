@@ -29,7 +29,8 @@ const (
 type config struct {
 	visibility    time.Duration // whole seconds; 0 = the queue's own, or none
 	visibilitySet bool
-	maxReceives   int // of the queue's redrive policy; 0 = none, or not known
+	maxReceives   int           // of the queue's redrive policy; 0 = none, or not known
+	retention     time.Duration // how long the queue keeps a message; 0 = not known
 	maxHold       time.Duration
 	concurrency   int
 	prefetch      int
@@ -109,7 +110,8 @@ func (c *config) check() error {
 // up. By default the queue's own timeout is read once, which needs the permission
 // sqs:GetQueueAttributes. With a FIFO queue that moves messages to a dead-letter
 // queue the default is better: its limit is read too, and a group does not wait for
-// a message that is not going to come back.
+// a message that is not going to come back. So is the retention of any queue, and the
+// log warns of a retry delay that outlasts it.
 func WithVisibility(d time.Duration) Option {
 	return func(c *config) { c.visibility, c.visibilitySet = d, true }
 }

@@ -149,6 +149,7 @@ func TestLastOptionCounts(t *testing.T) {
 	})
 }
 
+// B132: without options the first retry comes after up to a second.
 func TestDefaults(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {
 		before := slog.Default()
@@ -195,6 +196,7 @@ func TestConcurrencyWithoutBound(t *testing.T) {
 	})
 }
 
+// B132: each failure is retried later than the one before, as a rule, up to the limit.
 func TestExponentialBackoff(t *testing.T) {
 	receivedFor := func(count string) *sqsub.Delivery {
 		return &sqsub.Delivery{Message: types.Message{Attributes: map[string]string{"ApproximateReceiveCount": count}}}

@@ -1024,7 +1024,7 @@ func TestFlappingDoesNotWorkAgain(t *testing.T) {
 
 // B120, B198: normal work, and its end, are not worth a line above Debug.
 func TestNormalWorkIsQuiet(t *testing.T) {
-	bubble(t, "q", func(f *fixture) {
+	eachWay(t, "q", func(f *fixture) {
 		for i := range 30 {
 			f.send("a", "b", "c")
 			sub := f.subscribe(works(20 * time.Second))

@@ -71,7 +71,9 @@ func (s *Subscription) fail(d *delivery, r Result) {
 	// next receive takes that message alone (B070).
 	var back []outgoing
 	for _, f := range slices.Backward(rest.followers) {
-		back = append(back, outgoing{d: f, r: Result{Outcome: Released, Delay: min(r.Delay, sqsMaxHold) + followersBehind}})
+		delay := min(r.Delay, sqsMaxHold) + followersBehind
+		s.warnOfExpiry(f, delay)
+		back = append(back, outgoing{d: f, r: Result{Outcome: Released, Delay: delay}})
 	}
 	s.handBack(append(back, outgoing{d: d, r: r}))
 }
@@ -94,13 +96,37 @@ func (s *Subscription) logFailure(d *delivery, r Result, superseded bool) {
 	switch {
 	case panicked && p != nil:
 		s.log.Error("handler panicked", d.attrs("error", r.Err, "delay", r.Delay, "stack", string(p.Stack))...)
+		if r.Outcome == Retried && !superseded && d.ext.err() == nil {
+			s.warnOfExpiry(d, r.Delay)
+		}
 	case r.Outcome == Released, d.ext.err() != nil: // its context has ended, and that is told
 		s.log.Debug("handler failed", d.attrs("error", r.Err)...)
 	case superseded:
 		s.log.Warn("handler failed: the message has been delivered again, and that runs at once", d.attrs("error", r.Err)...)
+	case s.warnOfExpiry(d, r.Delay, "error", r.Err):
 	default:
 		s.log.Warn("handler failed: the message is retried", d.attrs("error", r.Err, "delay", r.Delay)...)
 	}
+}
+
+// warnOfExpiry warns of a message that is about to be handed back and is not going to
+// be seen again, not even in the dead-letter queue: SQS deletes it before its delay
+// ends. The retention counts from the sending, whatever becomes of the message meanwhile
+// (M10), or from its move to a FIFO dead-letter queue, which is a sending (X5). It is the
+// one that Subscribe read: an operator may have changed it. warnOfExpiry reports whether
+// it warned.
+func (s *Subscription) warnOfExpiry(d *delivery, delay time.Duration, more ...any) bool {
+	sent := d.SentAt()
+	if s.retention == 0 || sent.IsZero() {
+		return false
+	}
+	now, h, expires := time.Now(), d.ext.current(), sent.Add(s.retention)
+	delay = h.clip(now, delay)
+	if now.Add(delay).Before(expires) {
+		return false
+	}
+	s.log.Warn("a message goes back for longer than its queue keeps it: SQS deletes it before it can be retried", d.attrs(append(more, "delay", delay, "expires", expires)...)...)
+	return true
 }
 
 // outgoing is a delivery on its way back to the queue, with the outcome it has

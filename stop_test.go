@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -728,6 +730,29 @@ func TestStopsByManyCallers(t *testing.T) {
 			t.Errorf("after the end %d are in flight", n)
 		}
 		f.wantHeld()
+	})
+}
+
+// B192: nor does it matter that they come at one instant.
+func TestStopsAtOneInstant(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		for range 200 {
+			sub := f.subscribe(works(0))
+			var all sync.WaitGroup
+			var ready atomic.Int32
+			const callers = 30
+			for range callers {
+				all.Go(func() {
+					for ready.Add(1); ready.Load() < callers; { // those that run let go at once, not one after the other
+						runtime.Gosched()
+					}
+					if err := sub.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+		}
 	})
 }
 

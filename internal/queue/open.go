@@ -106,16 +106,17 @@ func (id Identifier) Resolve(ctx context.Context, client Client) (string, error)
 // Attributes are what a consumer wants to know of a queue.
 type Attributes struct {
 	VisibilityTimeout time.Duration
-	MaxReceiveCount   int // of the redrive policy; 0 = there is none
+	MaxReceiveCount   int           // of the redrive policy; 0 = there is none
+	Retention         time.Duration // how long a message is kept; 0 = not told
 }
 
 // Attributes reads the queue's attributes.
 func (id Identifier) Attributes(ctx context.Context, client Client, url string) (Attributes, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	const timeout, redrive = types.QueueAttributeNameVisibilityTimeout, types.QueueAttributeNameRedrivePolicy
+	const timeout, redrive, retention = types.QueueAttributeNameVisibilityTimeout, types.QueueAttributeNameRedrivePolicy, types.QueueAttributeNameMessageRetentionPeriod
 	out, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
-		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{timeout, redrive},
+		QueueUrl: &url, AttributeNames: []types.QueueAttributeName{timeout, redrive, retention},
 	})
 	if err != nil {
 		return Attributes{}, id.explain(client, "GetQueueAttributes", err)
@@ -127,7 +128,21 @@ func (id Identifier) Attributes(ctx context.Context, client Client, url string) 
 	if err != nil || n < 0 || n > 43200 {
 		return Attributes{}, fmt.Errorf("GetQueueAttributes for queue %s: VisibilityTimeout is %q, not a number of seconds from 0 to 43200", id.Name, out.Attributes[string(timeout)])
 	}
-	return Attributes{time.Duration(n) * time.Second, maxReceiveCount(out.Attributes[string(redrive)])}, nil
+	return Attributes{
+		VisibilityTimeout: time.Duration(n) * time.Second,
+		MaxReceiveCount:   maxReceiveCount(out.Attributes[string(redrive)]),
+		Retention:         retentionPeriod(out.Attributes[string(retention)]),
+	}, nil
+}
+
+// retentionPeriod reads a retention, of a minute to 14 days. Nothing depends on it but a
+// warning, so that one that is odd, or that a stand-in does not know, counts as not told.
+func retentionPeriod(seconds string) time.Duration {
+	n, err := strconv.Atoi(seconds)
+	if err != nil || n < 60 || n > 1_209_600 {
+		return 0
+	}
+	return time.Duration(n) * time.Second
 }
 
 // maxReceiveCount reads a redrive policy, in which the count may be a number or

@@ -31,8 +31,8 @@ const (
 	BatchSize = 10
 
 	// receiveSlack is what a receive may take beyond its wait time: answers
-	// some seconds late have been seen (B143), and a client that gives up just
-	// before the answer strands its messages (R13).
+	// some seconds late have been seen (B143), and the messages in one that comes
+	// when nobody waits any more stay hidden until their timeout lapses (R13).
 	receiveSlack = 10 * time.Second
 )
 
