@@ -376,7 +376,8 @@ func TestExtensionsFailToTheEnd(t *testing.T) {
 	}
 }
 
-// B002: calls that take long, but come back, are no reason to lose a message.
+// B002: calls that take long, a sixth of the timeout here, but come back, are no reason
+// to lose a message.
 func TestSlowExtensions(t *testing.T) {
 	for _, fault := range []sqstest.Fault{{Delay: 3 * time.Second}, {Lag: 3 * time.Second}} {
 		bubble(t, "q", func(f *fixture) {

@@ -120,7 +120,8 @@ func WithVisibility(d time.Duration) Option {
 // context ends with [ErrHoldLimit] and SQS hands the message on. d is the
 // visibility timeout to 12 h. Defaults to 12 h: SQS allows no more, and counts
 // from the request that received the message, so that the end comes some seconds
-// earlier.
+// earlier. The time counts while the delivery waits, too: for a slot, or for those before
+// it in its group, which are up to nine that came with it.
 func WithMaxHold(d time.Duration) Option {
 	return func(c *config) { c.maxHold = d }
 }

@@ -908,7 +908,7 @@ func TestOneFailedBatchIsQuiet(t *testing.T) {
 	})
 }
 
-// Nor is one failure each of calls made side by side.
+// B147, B149: nor is one failure each of calls made side by side.
 func TestFailuresSideBySideAreQuiet(t *testing.T) {
 	expired := sqstest.Fault{Code: "ExpiredToken", Status: 403}
 	bubble(t, "q.fifo", func(f *fixture) {
