@@ -104,9 +104,19 @@ func (j *judge) settled(l *life) {
 			j.broken(l.number, "(h) consumer %d calls it lost, and has no reason to", l.consumer.number)
 		}
 	case h == nil && asked(remove): // handled before
-	case !asked(change) && !l.stayed:
+	case !asked(change) && !l.stayed && !j.behindHung(l):
 		j.broken(l.number, "(h) consumer %d does not hand it back", l.consumer.number)
 	}
+}
+
+// behindHung reports whether a delivery was to go back behind another of its consumer
+// whose change had no answer before the stop was over: in a FIFO queue they go one
+// after another (F3).
+func (j *judge) behindHung(l *life) bool {
+	return j.fifo && l.outcome.Outcome == sqsub.Unsettled && j.hurried(l) && slices.ContainsFunc(j.requests, func(q *request) bool {
+		hung := q.answer.at.Sub(q.sent.at) >= time.Second && q.answer.at.Equal(l.finished.at)
+		return q.consumer == l.consumer.number && q.op == change && hung
+	})
 }
 
 // hurried reports whether a stop had run out of time when a delivery was given up.
