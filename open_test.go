@@ -304,7 +304,8 @@ var elsewhere = map[string]func(*sqs.Options){
 	"a machine in AWS":   func(o *sqs.Options) { o.BaseEndpoint = aws.String("http://ec2-1-2-3-4.compute-1.amazonaws.com:4566") },
 	"BaseEndpoint":       func(o *sqs.Options) { o.BaseEndpoint = aws.String("http://localhost:4566") },
 	"EndpointResolverV2": func(o *sqs.Options) { o.EndpointResolverV2 = local{} },
-	"EndpointResolver":   func(o *sqs.Options) { o.EndpointResolver = sqs.EndpointResolverFromURL("http://localhost:4566") },
+	//lint:ignore SA1019 a client may have it all the same
+	"EndpointResolver": func(o *sqs.Options) { o.EndpointResolver = sqs.EndpointResolverFromURL("http://localhost:4566") },
 }
 
 type local struct{}

@@ -188,6 +188,7 @@ func (id Identifier) ForeignRegion(client Client) (theirs, ours string) {
 // goesToAWS reports whether a client sends where the SDK has it send by default.
 func goesToAWS(o sqs.Options) bool {
 	byDefault := reflect.TypeOf(o.EndpointResolverV2) == reflect.TypeOf(sqs.NewDefaultEndpointResolverV2())
+	//lint:ignore SA1019 a client may have it all the same, and then it counts
 	return o.BaseEndpoint == nil && o.EndpointResolver == nil && byDefault
 }
 
