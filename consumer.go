@@ -188,8 +188,8 @@ func newSubscription(ctx context.Context, client Client, url string, handler Han
 		done:     make(chan struct{}),
 
 		receives: trouble{op: "ReceiveMessage"},
-		deletes:  trouble{op: "DeleteMessage"},
-		changes:  trouble{op: "ChangeMessageVisibility"},
+		deletes:  trouble{op: "DeleteMessage", moment: troubleMoment},
+		changes:  trouble{op: "ChangeMessageVisibility", moment: troubleMoment},
 	}
 	s.worker = s.work
 	s.queue = queue.New(ctx, client, url, cfg.batchDelay > 0, s.called)

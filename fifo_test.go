@@ -300,30 +300,60 @@ func TestFollowersOfAFailureOnABusyConsumer(t *testing.T) {
 	}
 }
 
-// Nor where nothing can be received for a while.
+// B070: nor where nothing can be received for a while.
 func TestFollowersOfAFailureWhileReceivesFail(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Second, 3 * time.Second} { // of an answer
+		bubble(t, "q.fifo", func(f *fixture) {
+			f.send(numbered("m", 4)...)
+			var receives atomic.Int32
+			f.Inject(func(c sqstest.Call) sqstest.Fault {
+				if n := receives.Add(1); c.Op != receiveOp || n == 1 || f.now() > 20*time.Second {
+					return sqstest.Fault{}
+				} else if n == 2 { // it is open when the message that failed is visible again
+					return sqstest.Fault{Code: "InternalError", Status: 500}
+				}
+				return sqstest.Fault{Code: "InternalError", Status: 500, Delay: delay}
+			})
+			s := newStory()
+			sub := f.subscribe(s.tells(func(_ context.Context, d *sqsub.Delivery) error {
+				if d.Body() == "m1" && d.ReceiveCount() == 1 {
+					return errHandler
+				}
+				return nil
+			}), retriesAfter(time.Second))
+			f.wait(2 * time.Minute)
+			f.stop(sub)
+			s.wantSuccesses(t, "g", numbered("m", 4))
+			if n := sub.Stats().Received; n != 5 {
+				t.Errorf("%v: %d messages were received, want those of the group and m1 again", delay, n)
+			}
+		})
+	}
+}
+
+// A group whose failed message another consumer has is that one's in the end, however
+// busy this one is.
+func TestFollowersOfAFailureGoWhereItWent(t *testing.T) {
 	bubble(t, "q.fifo", func(f *fixture) {
 		f.send(numbered("m", 4)...)
-		var receives atomic.Int32
-		f.Inject(func(c sqstest.Call) sqstest.Fault {
-			if c.Op == receiveOp && receives.Add(1) > 1 && f.now() < 10*time.Second {
-				return sqstest.Fault{Code: "InternalError", Status: 500}
-			}
-			return sqstest.Fault{}
-		})
-		s := newStory()
-		sub := f.subscribe(s.tells(func(_ context.Context, d *sqsub.Delivery) error {
-			if d.Body() == "m1" && d.ReceiveCount() == 1 {
+		busy := f.subscribe(func(_ context.Context, d *sqsub.Delivery) error {
+			if d.Body() == "m1" {
 				return errHandler
 			}
+			time.Sleep(3 * time.Hour)
 			return nil
-		}), retriesAfter(time.Second))
-		f.wait(2 * time.Minute)
-		f.stop(sub)
-		s.wantSuccesses(t, "g", numbered("m", 4))
-		if n := sub.Stats().Received; n != 5 {
-			t.Errorf("%d messages were received, want those of the group and m1 again", n)
+		}, retriesAfter(5*time.Second), sqsub.WithConcurrency(4))
+		f.wait(time.Second)
+		for _, other := range numbered("o", 4) {
+			f.sendTo(other, other)
 		}
+		f.wait(2 * time.Second)
+		s := newStory()
+		idle := f.subscribe(s.tells(works(0)))
+		f.wait(15 * time.Minute)
+		s.wantSuccesses(t, "g", numbered("m", 4))
+		f.stop(idle)
+		busy.Close()
 	})
 }
 

@@ -20,8 +20,13 @@ type parking struct {
 
 // patience is how long after a message is visible again its group waits for it
 // here. If it does not come by then, though receives were made, another consumer has
-// it, or it has moved to the dead-letter queue.
-const patience = 2 * time.Second
+// it, or it has moved to the dead-letter queue. Where none can be made, since all slots
+// are busy, it waits until longPatience is over: another consumer may have it then as
+// well, and is to get the group, too.
+const (
+	patience     = 2 * time.Second
+	longPatience = 5 * time.Minute
+)
 
 func (l *dispatcher) park(ln *lane, awaited *delivery) *parking {
 	ln.parked = &parking{ln: ln, awaited: awaited, over: make(chan struct{})}
@@ -67,7 +72,7 @@ func (l *dispatcher) takeNoShow(p *parking) {
 	case ln.parked != p:
 	case ln.current != nil, !ln.blocked():
 		l.watch(p, time.Now())
-	case !l.receiver.couldBring(p.visible): // all slots are busy, or SQS is out of reach
+	case !l.receiver.couldBring(p.visible) && time.Since(p.visible) < longPatience:
 		l.watch(p, p.visible)
 	case p.probe, len(ln.waiting) <= 1:
 		l.unpark(ln)

@@ -516,6 +516,42 @@ func TestEndIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// What an operator has to do something about is told at once.
+func TestRefusalsAreToldAtOnce(t *testing.T) {
+	for _, op := range []string{receiveOp, changeOp} {
+		for _, code := range []string{"AccessDenied", "AWS.SimpleQueueService.NonExistentQueue"} {
+			bubble(t, "q", func(f *fixture) {
+				f.Inject(always(op, sqstest.Fault{Code: code, Status: 400}))
+				f.send("m")
+				f.subscribe(once(fails(sqsub.RetryAfter(0, nil)), 0), sqsub.WithBatchDelay(0))
+				f.wait(50 * time.Millisecond)
+				if len(f.logged("level=WARN", op)) != 1 {
+					f.Errorf("%s %s: logged %q", op, code, f.loud())
+				}
+			})
+		}
+	}
+}
+
+// Receives that fail twice in a row, again and again, are told of, however soon the
+// third one works.
+func TestReceivesThatKeepFailingAreTold(t *testing.T) {
+	bubble(t, "q", func(f *fixture) {
+		f.Inject(on(receiveOp, func(n int) sqstest.Fault {
+			if n%3 != 0 {
+				return sqstest.Fault{Code: "InternalError", Status: 500}
+			}
+			return sqstest.Fault{}
+		}))
+		sub := f.subscribe(works(0), sqsub.WithWaitTime(time.Second))
+		f.wait(time.Minute)
+		sub.Close()
+		if len(f.logged("level=WARN", "ReceiveMessage fails")) == 0 {
+			f.Errorf("%d failures, and not a word", sub.Stats().ReceiveFailures)
+		}
+	})
+}
+
 // Whoever SQS does not know is not told to allow an action.
 func TestBadCredentialsAreToldAsSuch(t *testing.T) {
 	bubble(t, "q", func(f *fixture) {

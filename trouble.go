@@ -12,7 +12,8 @@ import (
 // failure, and nothing above Debug for failures that the next try makes good: one, or
 // some at the same time (B147, B149).
 type trouble struct {
-	op string
+	op     string
+	moment time.Duration // how long failures may be those of calls made side by side
 
 	mu       sync.Mutex
 	failures int                      // in a row
@@ -23,8 +24,8 @@ type trouble struct {
 }
 
 const (
-	// troubleMoment is how long failures may be those of calls made side by side, each
-	// of which the next try makes good.
+	// troubleMoment is how long deletes, or changes, that left at the same time may fail
+	// one after another, and the next try of each make it good.
 	troubleMoment = time.Second
 
 	// troublePause is how long calls that fail and work in turn, or fail in turn for
@@ -62,7 +63,7 @@ func (t *trouble) worthWarning(kind queue.Kind) bool {
 	if t.failures++; t.failures == 1 {
 		t.since = now
 	}
-	if kind == queue.Transient && (t.failures == 1 || now.Sub(t.since) < troubleMoment) {
+	if kind == queue.Transient && (t.failures == 1 || now.Sub(t.since) < t.moment) {
 		return false
 	}
 	t.last = now
