@@ -302,12 +302,12 @@ func TestFollowersOfAFailureOnABusyConsumer(t *testing.T) {
 
 // B070: nor where nothing can be received for a while.
 func TestFollowersOfAFailureWhileReceivesFail(t *testing.T) {
-	for _, delay := range []time.Duration{0, time.Second, 3 * time.Second} { // of an answer
+	for _, delay := range []time.Duration{0, time.Second, 10 * time.Second} { // of an answer
 		bubble(t, "q.fifo", func(f *fixture) {
 			f.send(numbered("m", 4)...)
 			var receives atomic.Int32
 			f.Inject(func(c sqstest.Call) sqstest.Fault {
-				if n := receives.Add(1); c.Op != receiveOp || n == 1 || f.now() > 20*time.Second {
+				if n := receives.Add(1); c.Op != receiveOp || n == 1 || f.now() > 40*time.Second {
 					return sqstest.Fault{}
 				} else if n == 2 { // it is open when the message that failed is visible again
 					return sqstest.Fault{Code: "InternalError", Status: 500}

@@ -71,8 +71,7 @@ type attempt struct {
 	id      string
 	n       int
 	wait    time.Duration
-	first   time.Time // when it was tried first
-	sent    time.Time
+	first   time.Time
 	overdue time.Time // from then on another one is worth its price
 }
 
@@ -163,12 +162,12 @@ func (r *receiver) share(part int) int {
 // couldBring reports whether receives could have brought a message that is visible since
 // then: one that was sent later and answered, or one that is open and seems to wait.
 func (r *receiver) couldBring(since time.Time) bool {
-	waits := r.failures == 0 && len(r.open) > 0 && time.Since(r.open[0].sent) >= patience
+	waits := r.failures == 0 && len(r.open) > 0 && time.Since(r.open[0].first) >= patience
 	return waits || !r.asked.Before(since)
 }
 
 func (r *receiver) poll(n int, now time.Time) {
-	a := &attempt{n: n, first: now, sent: now}
+	a := &attempt{n: n, first: now}
 	if r.s.fifo {
 		a.id = rand.Text()
 		for len(r.repeat) > 0 {
