@@ -305,15 +305,16 @@ func TestFollowersOfAFailureWhileReceivesFail(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Second, 10 * time.Second} { // of an answer
 		bubble(t, "q.fifo", func(f *fixture) {
 			f.send(numbered("m", 4)...)
-			var receives atomic.Int32
-			f.Inject(func(c sqstest.Call) sqstest.Fault {
-				if n := receives.Add(1); c.Op != receiveOp || n == 1 || f.now() > 40*time.Second {
+			f.Inject(on(receiveOp, func(n int) sqstest.Fault {
+				fault := sqstest.Fault{Code: "InternalError", Status: 500}
+				switch {
+				case n == 0, f.now() > 40*time.Second:
 					return sqstest.Fault{}
-				} else if n == 2 { // it is open when the message that failed is visible again
-					return sqstest.Fault{Code: "InternalError", Status: 500}
+				case n > 1: // the second fails at once: it is not known yet that they do
+					fault.Delay = delay
 				}
-				return sqstest.Fault{Code: "InternalError", Status: 500, Delay: delay}
-			})
+				return fault
+			}))
 			s := newStory()
 			sub := f.subscribe(s.tells(func(_ context.Context, d *sqsub.Delivery) error {
 				if d.Body() == "m1" && d.ReceiveCount() == 1 {
