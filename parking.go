@@ -21,8 +21,8 @@ type parking struct {
 // patience is how long after a message is visible again its group waits for it
 // here. If it does not come by then, though receives were made, another consumer has
 // it, or it has moved to the dead-letter queue. Where none can be made, since all slots
-// are busy, it waits until longPatience is over: another consumer may have it then as
-// well, and is to get the group, too.
+// are busy or SQS is out of reach, it waits until longPatience is over: another consumer
+// may have it then as well, and is to get the group, too.
 const (
 	patience     = 2 * time.Second
 	longPatience = 5 * time.Minute
